@@ -1,0 +1,2 @@
+// Package ax is a gate between application code and net/http.
+package ax
