@@ -22,3 +22,73 @@ func (t instant) add(d time.Duration) instant {
 
 // sub is the time from o to t.
 func (t instant) sub(o instant) time.Duration { return time.Duration(t - o) }
+
+// now is the present moment on the scheduler's clock.
+func (s *Scheduler) now() instant { return instant(time.Since(s.epoch)) }
+
+// wall is t as others read clocks.
+func (s *Scheduler) wall(t instant) time.Time {
+	if t == never {
+		return time.Time{}
+	}
+	return s.epoch.Add(time.Duration(t))
+}
+
+// fromWall is w on the scheduler's clock.
+func (s *Scheduler) fromWall(w time.Time) instant { return instant(w.Sub(s.epoch)) }
+
+// alarmer is what an alarm rings: under the scheduler's mutex, with dispatch to
+// follow, so it only changes state.
+type alarmer interface{ ringLocked(now instant) }
+
+// alarm is a place in the scheduler's one timer; the zero value is not set.
+type alarm = heapNode[alarmer]
+
+// setAlarmLocked makes a ring once at t: sooner, later, or (never) not at all.
+func (s *Scheduler) setAlarmLocked(a *alarm, who alarmer, t instant) {
+	switch {
+	case t == never:
+		s.alarms.remove(a)
+	case a.pos == 0:
+		a.item = who
+		s.alarms.push(rank{at: t}, a)
+	default:
+		s.alarms.fix(a, rank{at: t})
+	}
+}
+
+// armLocked sees to it that the timer fires no later than the first alarm. An
+// alarm that was taken back leaves the timer as it is: one idle firing is
+// cheaper than stopping it each time.
+func (s *Scheduler) armLocked() {
+	first, _, ok := s.alarms.top()
+	if !ok || first.at >= s.timerAt {
+		return
+	}
+	s.timerAt = first.at
+	d := first.at.sub(s.now())
+	if s.timer == nil {
+		s.timer = time.AfterFunc(d, s.tick)
+		return
+	}
+	s.timer.Reset(d)
+}
+
+// tick rings what is due, on the timer's goroutine, then dispatches.
+func (s *Scheduler) tick() {
+	s.mu.Lock()
+	s.timerAt = never
+	now := s.now()
+	for {
+		first, a, ok := s.alarms.top()
+		if !ok || first.at > now {
+			break
+		}
+		s.alarms.pop()
+		s.lag = max(s.lag, now.sub(first.at))
+		a.item.ringLocked(now)
+	}
+	s.dispatchLocked(now)
+	s.lag = 0
+	s.unlock()
+}

@@ -1,187 +1,313 @@
 package ax
 
 import (
-	"context"
 	"log/slog"
 	"math"
-	"net/http"
 	"time"
 )
 
-// Config configures a Scheduler.
+// Config configures a Scheduler. The zero value is valid: 64 attempts at once,
+// 1024 tasks waiting, nothing shared, nothing retried, a lane without limits
+// for each host. [Recommended] is a better start for most programs.
+//
+// One rule holds for every field here and below: zero is the default that the
+// field names, a nil policy is off (in a [Lane]: inherited), and a negative
+// value, a NaN or a contradiction is refused by [New] with an error that spells
+// the field's path, such as Lanes[1].Rate[0].Limit. New reports every fault at
+// once and corrects none. It copies what it is given, deeply: changing a Config
+// afterwards changes nothing. What may change while the scheduler runs has a
+// method: [Scheduler.SetLimits], [Scheduler.SetBudget], [Scheduler.Pause].
+//
+// The callbacks (OnEvent, [Retry.If], [Breaker.IsFailure], [Fallback.Static],
+// Executor, Governor) run outside every lock, may run at the same time for
+// different tasks, and must therefore be safe for concurrent use.
 type Config struct {
-	MaxConcurrent  int
-	MaxQueue       int
-	Rate           []Rate
+	// MaxConcurrent bounds the attempts in flight, all lanes together. An
+	// attempt counts from its send to the end of its body; a task that waits,
+	// in a queue or between two attempts, does not. 0 = 64; [NoLimit] lifts it.
+	// Only a limit makes priorities matter: without one nobody waits.
+	MaxConcurrent int
+
+	// MaxQueue bounds the tasks that wait for their first start, all lanes
+	// together, those of paused lanes included. A waiting retry is never
+	// refused for a full queue. 0 = 1024; NoLimit lifts it. To refuse every
+	// wait set [Request.NoWait]. See Overflow for what a full queue does.
+	MaxQueue int
+
+	// Rate bounds the starts of attempts, retries included, all lanes
+	// together. Each of the rates must allow a start: ten a second and five
+	// thousand a day is a slice of two. nil or empty = no limit.
+	Rate []Rate
+
+	// AttemptTimeout bounds one attempt, from its send to the end of its body;
+	// of a stream, to its headers. Waiting does not count. An attempt that
+	// exceeds it failed, and may be retried. 0 or [NoTimeout] = none: only the
+	// caller's ctx ends it. Lanes and requests may override it.
 	AttemptTimeout time.Duration
-	IdleTimeout    time.Duration
-	QueueTimeout   time.Duration
-	MinRemaining   time.Duration
-	AgingStep      time.Duration
+
+	// IdleTimeout bounds the silence inside a streamed body: longer than this
+	// without a byte and reading fails. 0 or NoTimeout = none. Lanes may
+	// override it.
+	IdleTimeout time.Duration
+
+	// QueueTimeout bounds each wait for a start: the first from submission,
+	// that of a retry from the end of its backoff. A first start that comes
+	// too late is [ErrQueueTimeout]; for a retry the last outcome stands.
+	// 0 or NoTimeout = only the caller's ctx bounds it. Lanes and requests may
+	// override it.
+	QueueTimeout time.Duration
+
+	// MinRemaining is the time that a task must have left before its deadline
+	// when its turn comes. With less it is refused with
+	// [ErrWouldExceedDeadline] and not started, since its answer would come
+	// too late for anybody. 0 or NoTimeout = any time left is enough. Lanes
+	// may override it.
+	MinRemaining time.Duration
+
+	// AgingStep keeps low priorities from starving: a waiting task rises by
+	// one level for every step it has waited, up to Urgent, and then stands
+	// behind those who were on that level before. 0 = 6s. Lanes and requests
+	// may override it. Not beside StrictPriority.
+	AgingStep time.Duration
+
+	// StrictPriority turns aging off: the higher priority always goes first,
+	// and a steady stream of urgent tasks starves all others.
 	StrictPriority bool
-	MaxBodyBytes   int64
-	Overflow       Overflow
-	Dedupe         *Dedupe
-	Retry          *Retry
-	Breaker        *Breaker
-	Fallback       *Fallback
-	Hedge          *Hedge
-	Lanes          []Lane
-	Hosts          *Lane
-	Budgets        map[string]Budget
-	Owners         *Budget
-	DryRun         bool
-	OnEvent        func(Event)
-	Logger         *slog.Logger
-	Heartbeat      time.Duration
-	Executor       Executor
-	Governor       Governor
+
+	// MaxBodyBytes is the largest body that is read to its end before the
+	// caller gets the answer. A larger one is streamed: it keeps its slot
+	// until it is read or closed, and it cannot be shared. 0 = 4 MiB.
+	MaxBodyBytes int64
+
+	// Overflow says what a newcomer to a full queue meets: [OverflowReject],
+	// the default, or [OverflowEvict].
+	Overflow Overflow
+
+	// Dedupe shares one attempt and its answer among tasks with equal keys.
+	// nil = off.
+	Dedupe *Dedupe
+
+	// Retry sends failed attempts again. nil = off. Lanes and requests may
+	// replace it.
+	Retry *Retry
+
+	// Breaker holds back a lane whose attempts keep failing; each lane has a
+	// state of its own. nil = off. Lanes may replace it.
+	Breaker *Breaker
+
+	// Fallback answers for tasks that have failed or were refused. nil = off.
+	// Lanes and requests may replace it.
+	Fallback *Fallback
+
+	// Hedge sends a second attempt of a slow idempotent task. nil = off. Lanes
+	// and requests may replace it.
+	Hedge *Hedge
+
+	// Lanes give some traffic limits and policies of its own. A task goes to
+	// the lane that its Request names, else to the one with the most specific
+	// matching pattern, whatever the order here, else to its host's.
+	Lanes []Lane
+
+	// Hosts is the template for the lane that every host outside Lanes gets of
+	// its own, named by its authority ("api.example.com", "127.0.0.1:8080").
+	// Its Name and Match must be empty. nil = lanes without limits that inherit
+	// every policy. Such a lane is forgotten when that changes nothing.
+	Hosts *Lane
+
+	// Budgets limit what the named owners may start, run and queue; see
+	// [Request.Owner]. Tasks without an owner pay nothing.
+	Budgets map[string]Budget
+
+	// Owners is the template for every owner that is not in Budgets; each gets
+	// one of its own. nil = no limit.
+	Owners *Budget
+
+	// DryRun holds nothing back, shares nothing and refuses nothing: each task
+	// is one attempt, at once, without retry, breaker, fallback or Governor.
+	// Stats.Would counts what would have been. It is for the first days, when
+	// the right limits are not known yet: read [Scheduler.Advice] then.
+	DryRun bool
+
+	// OnEvent is told everything that happens to tasks and lanes. It runs on
+	// the task's goroutine (of a lone Do: the caller's own), in order for each
+	// task, at the same time for different ones; a task goes on when it has
+	// returned, so a slow one slows its task and no other.
+	//
+	// It may call anything that does not wait for a task, Submit included, and
+	// Do with [Event.Context] while that event's attempt runs. Do with another
+	// ctx, [Call.Result], Shutdown and Close may wait for the very task that
+	// calls: start a goroutine for them. A panic in it is recovered and
+	// logged, and changes nothing else. nil = nobody is told.
+	OnEvent func(Event)
+
+	// Logger gets the few lines worth an operator's attention: breaker
+	// transitions, owners over their budget, bodies nobody closed, panics of
+	// OnEvent, the Heartbeat. URLs in it carry no query values. nil = discard.
+	Logger *slog.Logger
+
+	// Heartbeat is the time between two lines to Logger that tell what is
+	// active, queued, parked and finished since the last, and the age and lane
+	// of the oldest waiter; none while there is no work. 0 = off.
+	Heartbeat time.Duration
+
+	// Executor makes the attempts. nil = [HTTPExecutor] over New's client.
+	// With one, that client must be nil.
+	Executor Executor
+
+	// Governor applies limits that many processes share, after all others.
+	// nil = this process is on its own.
+	Governor Governor
 }
 
-// NoLimit is for MaxConcurrent and MaxQueue.
+// NoLimit, as a MaxConcurrent or MaxQueue, means no limit at all where zero
+// would mean a default, and lifts a limit in [Limits].
 const NoLimit = math.MaxInt
 
-// NoTimeout is for where 0 would inherit.
+// NoTimeout, as an AttemptTimeout, IdleTimeout, QueueTimeout or MinRemaining,
+// means none where zero would inherit one. As an AgingStep it means that
+// waiting tasks never rise, as a [Hedge.After] that there is no hedge.
 const NoTimeout time.Duration = math.MaxInt64
 
-// Limits is for SetLimits.
+// Limits is what [Scheduler.SetLimits] puts in force for one lane or for the
+// whole scheduler. A field left zero keeps what is in force. Fewer slots than
+// are taken cancel nothing: starts wait until enough have ended. The history
+// of starts is kept, so that a new rate holds from the first moment.
 type Limits struct {
-	MaxConcurrent, MaxQueue int
-	Rate                    []Rate
+	// MaxConcurrent bounds the attempts in flight. 0 = keep; NoLimit lifts it.
+	MaxConcurrent int
+	// MaxQueue bounds the waiting tasks. Those who wait already stay. 0 =
+	// keep; NoLimit lifts it.
+	MaxQueue int
+	// Rate bounds the starts. nil = keep; [Unlimited] lifts it.
+	Rate []Rate
 }
 
-// Rate limits starts.
+// Rate bounds the starts of attempts over time.
+//
+// With Burst 0 it is a quota, exact at the wire: at most Limit starts in any
+// window of Per, wherever that window begins, so that two neighbouring seconds
+// can never share a double burst. An entry counts from its grant until Per and
+// Guard have passed since the attempt was handed over, which costs a little of
+// the allowed rate and keeps the promise. With Burst of 1 or more it is a token
+// bucket as in golang.org/x/time/rate: on average Limit starts per Per, after a
+// quiet time up to Burst of them at once. Choose the quota for a server that
+// counts and refuses, the bucket for one that merely tires.
+//
+// Tokens are taken by a task that starts, never by one that waits.
 type Rate struct {
-	Limit  int
-	Per    time.Duration
-	Burst  int
+	// Limit is the number of starts per Per: at least 1. For no limit leave
+	// the rate out.
+	Limit int
+	// Per is the time in which Limit starts are allowed. 0 = 1s.
+	Per time.Duration
+	// Burst is the size of the token bucket. 0 = no bucket but the exact quota.
+	Burst int
+	// Smooth also spaces the starts of a quota Per/Limit apart. Burst 0 only.
 	Smooth bool
-	Guard  time.Duration
+	// Guard makes the window of a quota longer: room for requests that overtake
+	// each other on the network and for a server clock that cuts windows
+	// elsewhere. 0 = none. Burst 0 only.
+	Guard time.Duration
 }
 
-// Lane configures one lane.
+// PerSecond is an exact quota of n starts in any second; n must be at least 1.
+func PerSecond(n int) []Rate { return []Rate{{Limit: n, Per: time.Second}} }
+
+// PerMinute is an exact quota of n starts in any minute; n must be at least 1.
+func PerMinute(n int) []Rate { return []Rate{{Limit: n, Per: time.Minute}} }
+
+// Unlimited is no rate at all. It lifts a rate in [Limits], where nil would
+// keep it; elsewhere it means the same as nil.
+func Unlimited() []Rate { return []Rate{} }
+
+// Lane gives some traffic a queue, limits and policies of its own. What one
+// lane waits for delays no other.
+//
+// Its limits apply beside the scheduler's: a start needs both. Its timeouts and
+// policies replace the scheduler's: 0 or nil inherits, a value replaces the
+// whole of it (a Retry is not merged, field by field, with the scheduler's),
+// and NoTimeout, NoRetry, NoBreaker and NoFallback switch it off.
 type Lane struct {
-	Name                                                               string
-	Match                                                              []string
-	MaxConcurrent, MaxQueue                                            int
-	Rate                                                               []Rate
-	AttemptTimeout, IdleTimeout, QueueTimeout, MinRemaining, AgingStep time.Duration
-	Retry                                                              *Retry
-	Breaker                                                            *Breaker
-	Fallback                                                           *Fallback
-	Hedge                                                              *Hedge
-	NoRetry, NoBreaker, NoFallback                                     bool
+	// Name is what [Request.Lane], [Scheduler.SetLimits], Pause and Stats call
+	// the lane; it must be unique. "" = the first of Match, as written.
+	Name string
+
+	// Match lists the patterns "[METHOD ]host[:port][/path]" of the requests
+	// that go here. A bare host is the whole host; host names match without
+	// case. A port, if written, must match; a URL without one has its scheme's.
+	// Methods and paths are those of [net/http.ServeMux]: GET includes HEAD,
+	// "/v1/" is all below it, "/v1" only itself, and {id}, {rest...} and {$}
+	// work.
+	//
+	// The most specific pattern of all lanes wins: one with a port beats one
+	// without, then the narrower path, then the narrower method. Two lanes
+	// whose patterns leave that open are an error. nil = only requests that
+	// name the lane.
+	Match []string
+
+	// MaxConcurrent bounds the lane's attempts in flight. 0 or NoLimit = only
+	// the scheduler's limit.
+	MaxConcurrent int
+	// MaxQueue bounds the lane's waiting tasks. 0 or NoLimit = only the
+	// scheduler's limit.
+	MaxQueue int
+	// Rate bounds the lane's starts, beside the scheduler's. nil = no limit of
+	// its own.
+	Rate []Rate
+
+	// AttemptTimeout replaces [Config.AttemptTimeout]. 0 = inherit; NoTimeout
+	// = none.
+	AttemptTimeout time.Duration
+	// IdleTimeout replaces [Config.IdleTimeout]. 0 = inherit; NoTimeout = none.
+	IdleTimeout time.Duration
+	// QueueTimeout replaces [Config.QueueTimeout]. 0 = inherit; NoTimeout =
+	// none.
+	QueueTimeout time.Duration
+	// MinRemaining replaces [Config.MinRemaining]. 0 = inherit; NoTimeout =
+	// any time left is enough.
+	MinRemaining time.Duration
+	// AgingStep replaces [Config.AgingStep]. 0 = inherit. Not beside
+	// [Config.StrictPriority].
+	AgingStep time.Duration
+
+	// Retry replaces [Config.Retry]. nil = inherit; see NoRetry.
+	Retry *Retry
+	// Breaker replaces [Config.Breaker]. nil = inherit; see NoBreaker.
+	Breaker *Breaker
+	// Fallback replaces [Config.Fallback]. nil = inherit; see NoFallback.
+	Fallback *Fallback
+	// Hedge replaces [Config.Hedge]. nil = inherit; &Hedge{After: NoTimeout}
+	// = none.
+	Hedge *Hedge
+
+	// NoRetry switches an inherited Retry off. Not beside Retry.
+	NoRetry bool
+	// NoBreaker switches an inherited Breaker off. Not beside Breaker.
+	NoBreaker bool
+	// NoFallback switches an inherited Fallback off. Not beside Fallback.
+	NoFallback bool
 }
 
-// Dedupe configures sharing.
-type Dedupe struct {
-	Window        time.Duration
-	MaxEntries    int
-	MaxBytes      int64
-	IgnoreHeaders []string
-}
-
-// Retry is a retry policy.
-type Retry struct {
-	Max       int
-	BaseDelay time.Duration
-	MaxDelay  time.Duration
-	Jitter    Jitter
-	Budget    float64
-	Unsafe    bool
-	If        func(Outcome) bool
-}
-
-// Breaker is a circuit breaker policy.
-type Breaker struct {
-	Window      int
-	MinCalls    int
-	MaxAge      time.Duration
-	FailureRate float64
-	SlowCall    time.Duration
-	OpenFor     time.Duration
-	Probes      int
-	Ramp        time.Duration
-	WhenOpen    OpenAction
-	IsFailure   func(Outcome) bool
-}
-
-// Outcome is that of one attempt.
-type Outcome struct {
-	Task     *Task
-	Attempt  int
-	Response *http.Response
-	Err      error
-	Took     time.Duration
-}
-
-// Budget limits one owner.
-type Budget struct {
-	Rate                    []Rate
-	Over                    OverAction
-	MaxConcurrent, MaxQueue int
-}
-
-// Fallback answers when a task has failed.
-type Fallback struct {
-	Alternate *Task
-	Stale     time.Duration
-	Static    func(ctx context.Context, t *Task, cause error) (*http.Response, error)
-}
-
-// Hedge sends a second attempt of a slow idempotent task.
-type Hedge struct {
-	After time.Duration // 0 = the lane's measured p95
-}
-
-// Overflow says what happens when a queue is full.
+// Overflow says what a newcomer to a full queue meets.
 type Overflow int
 
-// What a full queue does.
 const (
+	// OverflowReject refuses the newcomer with [ErrQueueFull].
 	OverflowReject Overflow = iota
+	// OverflowEvict lets the newcomer in if it outranks the worst-ranked
+	// waiter of the full queue, which ends with [ErrEvicted]; a retry is never
+	// evicted, and a shared flight goes with all its callers. Else the
+	// newcomer is refused with ErrQueueFull.
 	OverflowEvict
 )
 
-// Jitter spreads retry delays.
-type Jitter int
+// String is "reject" or "evict".
+func (o Overflow) String() string { return enumName("Overflow", int(o), "reject", "evict") }
 
-// Kinds of jitter.
-const (
-	FullJitter Jitter = iota
-	EqualJitter
-	NoJitter
-)
-
-// OpenAction says what an open breaker does to tasks.
-type OpenAction int
-
-// What an open breaker does.
-const (
-	OpenHold OpenAction = iota
-	OpenReject
-)
-
-// OverAction says what happens to tasks over their owner's budget.
-type OverAction int
-
-// What an exhausted budget does.
-const (
-	OverQueue OverAction = iota
-	OverFallback
-	OverReject
-)
-
-// PerSecond is one exact rate of n starts a second.
-func PerSecond(n int) []Rate { return []Rate{{Limit: n, Per: time.Second}} }
-
-// PerMinute is one exact rate of n starts a minute.
-func PerMinute(n int) []Rate { return []Rate{{Limit: n, Per: time.Minute}} }
-
-// Unlimited lifts a rate.
-func Unlimited() []Rate { return []Rate{} }
-
-// Recommended is a good first Config.
+// Recommended is a good first Config for calling other people's servers:
+// Dedupe, Retry and Breaker on with their defaults, and six attempts at once
+// for each host. Every other field is zero. Each call returns a new one, free
+// to be changed.
 func Recommended() Config {
 	return Config{Dedupe: &Dedupe{}, Retry: &Retry{}, Breaker: &Breaker{}, Hosts: &Lane{MaxConcurrent: 6}}
 }

@@ -6,42 +6,108 @@ import (
 )
 
 // EventKind tells what happened.
+//
+// A task's events come in order: submitted, then what befalls it, then exactly
+// one of the four ends (EventSucceeded, EventFailed, EventCanceled,
+// EventRejected), which says what Do returns and is delivered before it does.
+// Events of a lane carry no Task.
 type EventKind int
 
-// Kinds of events.
 const (
+	// EventSubmitted: the scheduler was given a task. Each task's first event.
 	EventSubmitted EventKind = iota
+	// EventCoalesced: the task joined a flight of the same key; it will not be
+	// sent by itself.
 	EventCoalesced
+	// EventWindowHit: the task is answered from the dedupe window.
 	EventWindowHit
+	// EventQueued: it could not start at once and waits.
 	EventQueued
+	// EventStarted: an attempt begins; Attempt is its number, Waited the wait
+	// before it.
 	EventStarted
+	// EventAttemptDone: an attempt ended after Took, with Status or Err.
 	EventAttemptDone
+	// EventRetryScheduled: another attempt queues after Delay.
 	EventRetryScheduled
+	// EventBreakerOpened: the lane's breaker opened, for Delay.
 	EventBreakerOpened
+	// EventBreakerHalfOpen: the lane's breaker probes.
 	EventBreakerHalfOpen
+	// EventBreakerClosed: the lane's breaker closed: its limits are full again.
 	EventBreakerClosed
+	// EventLanePaused: the lane starts nothing, for Delay; 0 = until Resume.
 	EventLanePaused
+	// EventLaneResumed: the lane's pause is over.
 	EventLaneResumed
+	// EventOverBudget: the task's owner is over its budget.
 	EventOverBudget
+	// EventFellBack: a fallback, named by Source, takes over; Err is why.
 	EventFellBack
+	// EventSucceeded ends a task that got a response, whatever its status and
+	// its Source.
 	EventSucceeded
+	// EventFailed ends a task by Err, which is not one of the next two.
 	EventFailed
+	// EventCanceled ends a task that its caller no longer wanted: ctx or its
+	// deadline, Call, tag, scope, supersede, Close.
 	EventCanceled
+	// EventRejected ends a task that was refused or given up before its first
+	// start: queue full or too slow, evicted, budget, cooldown, breaker,
+	// deadline out of reach, would wait, closed.
 	EventRejected
+	// EventBreakerRamping: the lane's probes succeeded and its limits rise
+	// again, over Delay.
 	EventBreakerRamping
 )
 
-// Event is one thing that happened.
+// String is the kind in lower case with hyphens, such as "attempt-done".
+func (k EventKind) String() string {
+	return enumName("EventKind", int(k),
+		"submitted", "coalesced", "window-hit", "queued", "started", "attempt-done", "retry-scheduled",
+		"breaker-opened", "breaker-half-open", "breaker-closed", "lane-paused", "lane-resumed",
+		"over-budget", "fell-back", "succeeded", "failed", "canceled", "rejected", "breaker-ramping")
+}
+
+// Event is one thing that happened to a task or a lane, as [Config.OnEvent] is
+// told. Fields that say nothing about its kind are zero. Its text, and that of
+// its Err, shows no user info, query values, headers or bodies; what Task holds
+// is complete.
 type Event struct {
-	Kind                EventKind
-	Time                time.Time
-	Context             context.Context
-	Seq                 uint64
-	Task                *Task
-	Lane, Owner         string
-	Attempt             int
-	Waited, Took, Delay time.Duration
-	Status              int
-	Source              Source
-	Err                 error
+	// Kind tells what happened.
+	Kind EventKind
+	// Time is when.
+	Time time.Time
+	// Context carries the caller's values. While an attempt runs it is that
+	// attempt's: what is done with it belongs to the attempt and waits for no
+	// slot. Never nil.
+	Context context.Context
+	// Seq is the task's place in the order of submission, from 1 up. 0 = an
+	// event of a lane.
+	Seq uint64
+	// Task is the task; it must not be waited for here. nil = an event of a lane.
+	Task *Task
+	// Lane is the lane's name, "" before the task has one.
+	Lane string
+	// Owner is whose budget pays, "" = nobody's.
+	Owner string
+	// Attempt is the number of the latest attempt; 1 = the first, 0 = none yet.
+	Attempt int
+	// Waited is the time in queues: before this attempt, in an end of all.
+	Waited time.Duration
+	// Took is the time on the wire, in an end the time since submission.
+	Took time.Duration
+	// Delay is the time until what is announced.
+	Delay time.Duration
+	// Status is the response's code, 0 without one.
+	Status int
+	// Source tells where an end's response came from.
+	Source Source
+	// Err is what went wrong; in an end it is what Do returns.
+	Err error
+}
+
+// String is "network", "flight", "window", "alternate", "stale" or "static".
+func (s Source) String() string {
+	return enumName("Source", int(s), "network", "flight", "window", "alternate", "stale", "static")
 }

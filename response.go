@@ -1,33 +1,229 @@
 package ax
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Source tells where a Response came from.
 type Source int
 
-// Sources.
+// Where a Response may come from.
 const (
-	FromNetwork Source = iota
-	FromFlight
-	FromWindow
-	FromAlternate
-	FromStale
-	FromStatic
+	FromNetwork   Source = iota // an attempt of this task
+	FromFlight                  // an attempt that it shared with others
+	FromWindow                  // an answer from before, within the dedupe window
+	FromAlternate               // the alternate task of its Fallback
+	FromStale                   // the last good answer, by its Fallback
+	FromStatic                  // the func of its Fallback
 )
 
-// Response is the answer to a task.
+// Response is the answer to a task. It is independent of those that other
+// callers got from the same attempt: headers, trailers and body are its own.
+//
+// The embedded Body is never nil and must be closed, as with [http.Client]. If
+// it was buffered, which is the rule, forgetting that costs nothing; a streamed
+// one holds its slot and its connection until it is read to the end or closed.
 type Response struct {
 	*http.Response
-	Source   Source
-	Attempts int
-	Waited   time.Duration
-	Age      time.Duration
-	Seq      uint64
-	Cause    error
+	Source   Source        // where it came from
+	Attempts int           // sent for this result; 0 for FromWindow, FromStale, FromStatic
+	Waited   time.Duration // in queues, all attempts together
+	Age      time.Duration // since the shared or stale answer arrived
+	Seq      uint64        // order of submission in its scheduler
+	Cause    error         // why a fallback answered, or why a failure was not retried; else nil
+
+	read    sync.Once // guards what follows
+	body    []byte
+	bodyErr error
 }
 
-func (r *Response) Bytes() ([]byte, error)          { panic("skeleton") }
-func JSON[T any](r *Response, err error) (T, error) { panic("skeleton") }
+var errNilResponse = errors.New("ax: there is no response")
+
+// Bytes is the whole body, however much of Body has been read, as often as it is
+// called, before and after Close. All calls return the same slice, which belongs
+// to the holder of r: nobody else's answer changes with it.
+//
+// Of a streamed body it reads what is left, closes it and remembers it, so there
+// it is the whole body only if nobody has read from Body before. An error in the
+// middle comes with the bytes before it, each time. Bytes is safe for
+// concurrent use, but not beside a Read from a streamed Body.
+func (r *Response) Bytes() ([]byte, error) {
+	if r == nil || r.Response == nil {
+		return nil, errNilResponse
+	}
+	r.read.Do(func() { r.body, r.bodyErr = readWhole(r.Body) })
+	return r.body, r.bodyErr
+}
+
+func readWhole(rc io.ReadCloser) ([]byte, error) {
+	switch b := rc.(type) {
+	case nil:
+		return []byte{}, nil
+	case *memoryBody:
+		return b.whole(), nil
+	}
+	defer rc.Close()
+	return io.ReadAll(rc)
+}
+
+// statusBodyBytes is how much of a body a StatusError keeps.
+const statusBodyBytes = 4 << 10
+
+// JSON decodes the body of a 2xx answer into a T and closes it. It takes what Do
+// and Send return: an err is passed on, any other status is a [*StatusError]
+// with the first 4 KiB of the body. An empty answer to HEAD, an empty 204 and an
+// empty 205 are the zero value. A body that is not a T is an error that names
+// the type and the byte where it went wrong, and quotes nothing.
+func JSON[T any](r *Response, err error) (T, error) {
+	var v T
+	if r == nil || r.Response == nil {
+		if err == nil {
+			err = errNilResponse
+		}
+		return v, err
+	}
+	if r.Body != nil {
+		defer r.Body.Close()
+	}
+	if err != nil {
+		return v, err
+	}
+	if r.StatusCode < 200 || r.StatusCode > 299 {
+		return v, statusError(r)
+	}
+	b, err := r.Bytes()
+	if err != nil {
+		return v, fmt.Errorf("ax: reading a body for %v: %w", reflect.TypeFor[T](), err)
+	}
+	if len(b) == 0 && mayBeEmpty(r.Response) {
+		return v, nil
+	}
+	var decoded T
+	if err := json.Unmarshal(b, &decoded); err != nil {
+		return v, &decodeError{reflect.TypeFor[T](), err}
+	}
+	return decoded, nil
+}
+
+func mayBeEmpty(r *http.Response) bool {
+	return r.StatusCode == http.StatusNoContent || r.StatusCode == http.StatusResetContent ||
+		r.Request != nil && r.Request.Method == http.MethodHead
+}
+
+func statusError(r *Response) error {
+	e := &StatusError{StatusCode: r.StatusCode, Header: r.Header.Clone()}
+	if m, ok := r.Body.(*memoryBody); ok {
+		e.Body = append([]byte{}, m.b[:min(len(m.b), statusBodyBytes)]...)
+	} else if r.Body != nil {
+		// What could not be read changes nothing about the status.
+		e.Body, _ = io.ReadAll(io.LimitReader(r.Body, statusBodyBytes))
+	}
+	return e
+}
+
+// decodeError hides the text of package json's errors, which quotes the body.
+type decodeError struct {
+	into reflect.Type
+	err  error
+}
+
+func (e *decodeError) Error() string {
+	if s, ok := errors.AsType[*json.SyntaxError](e.err); ok {
+		return fmt.Sprintf("ax: body for %v is not JSON at byte %d", e.into, s.Offset)
+	}
+	if u, ok := errors.AsType[*json.UnmarshalTypeError](e.err); ok {
+		field := ""
+		if u.Field != "" {
+			field = " in field " + u.Field
+		}
+		return fmt.Sprintf("ax: body for %v does not fit %v%s at byte %d", e.into, u.Type, field, u.Offset)
+	}
+	return fmt.Sprintf("ax: body for %v was refused by a %T", e.into, e.err)
+}
+
+func (e *decodeError) Unwrap() error { return e.err }
+
+// payload is an answer whose body is wholly in memory.
+type payload struct {
+	resp *http.Response // its Body is of no use any more
+	body []byte         // never written to once it is shared
+}
+
+// response is the answer as one caller gets it, to req, or to the executor's own
+// request if that is nil. Not shared, it is the executor's answer itself, and
+// the payload is used up; shared, nothing that can be written to is in common
+// with the answers of others. Shared calls may be concurrent.
+func (p *payload) response(shared bool, req *http.Request) *http.Response {
+	r := p.resp
+	if shared {
+		r = cloneResponse(r)
+	}
+	if req != nil {
+		r.Request = req
+	}
+	r.Body = &memoryBody{b: p.body, shared: shared}
+	return r
+}
+
+// cloneResponse copies r without its body.
+func cloneResponse(r *http.Response) *http.Response {
+	c := *r
+	c.Header = r.Header.Clone()
+	if c.Header == nil {
+		c.Header = http.Header{}
+	}
+	c.Trailer = r.Trailer.Clone()
+	c.TransferEncoding = append([]string(nil), r.TransferEncoding...)
+	c.Body = http.NoBody
+	if r.Request != nil {
+		c.Request = r.Request.Clone(r.Request.Context())
+		c.Request.Body = nil
+		if before := r.Request.Response; before != nil {
+			c.Request.Response = cloneResponse(before)
+		}
+	}
+	return &c
+}
+
+// memoryBody reads a body that is wholly in memory.
+type memoryBody struct {
+	b      []byte
+	off    int
+	shared bool // others read b too
+	closed atomic.Bool
+}
+
+// Read copies; there is no WriteTo, which would show b itself to the Writer. As
+// with the bodies of package http, Close may come beside a Read.
+func (m *memoryBody) Read(p []byte) (int, error) {
+	if m.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	if m.off == len(m.b) {
+		return 0, io.EOF
+	}
+	n := copy(p, m.b[m.off:])
+	m.off += n
+	return n, nil
+}
+
+func (m *memoryBody) Close() error {
+	m.closed.Store(true)
+	return nil
+}
+
+// whole is the body for a caller who may write to it.
+func (m *memoryBody) whole() []byte {
+	if m.shared {
+		return append(make([]byte, 0, len(m.b)), m.b...)
+	}
+	return m.b
+}

@@ -2,67 +2,300 @@ package ax
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
-// Scheduler is the gate.
-type Scheduler struct{}
+// Scheduler is the gate: every task goes through it and starts when its turn
+// comes and every limit allows it. It is safe for concurrent use. It has no
+// goroutine of its own and no state outside itself; two schedulers share
+// nothing. Close it when done, to end what is still under way.
+//
+// What guards what:
+//
+//	s.mu         queues, lanes, owners, flights, stores, scopes, tags, alarms
+//	attempt.mu   the end of one attempt's context; never held while taking s.mu
+//	outbox.mu    the events of one task that wait for their turn; a leaf
+//	atomics      the counters of Stats, histograms, s.alive
+//
+// s.mu is taken by admission, by the end of an attempt, by cancelling and by
+// the timer; it is never held across user code, a channel, a sleep or a log
+// line: what must follow is put into s.todo and done by unlock.
+type Scheduler struct {
+	cfg    Config // resolved: defaults filled, copied deeply
+	exec   Executor
+	log    *slog.Logger
+	epoch  time.Time
+	routes *routes
+	ignore *headerSet
+	life   context.Context // of what a Governor is asked; ended by Close
+	endOf  context.CancelFunc
+	host   lanePolicy // of hosts without a configured lane
+	count  counters
+	would  wouldCounts
+	seq    atomic.Uint64
+	alive  atomic.Int64 // tasks not delivered, attempts not over, asks under way
 
-func New(client *http.Client, cfg Config) (*Scheduler, error)               { panic("skeleton") }
-func (s *Scheduler) Do(ctx context.Context, t *Task) (*Response, error)     { panic("skeleton") }
-func (s *Scheduler) Send(ctx context.Context, r Request) (*Response, error) { panic("skeleton") }
-func (s *Scheduler) Get(ctx context.Context, url string) (*Response, error) { panic("skeleton") }
-func (s *Scheduler) Submit(ctx context.Context, t *Task) *Call              { panic("skeleton") }
-func (s *Scheduler) Transport() http.RoundTripper                           { panic("skeleton") }
-func (s *Scheduler) TransportWith(h Hints) http.RoundTripper                { panic("skeleton") }
-func (s *Scheduler) Scope(ctx context.Context) *Scope                       { panic("skeleton") }
-func (s *Scheduler) CancelTag(tag string) int                               { panic("skeleton") }
-func (s *Scheduler) Pause(lane string) error                                { panic("skeleton") }
-func (s *Scheduler) Resume(lane string) error                               { panic("skeleton") }
-func (s *Scheduler) SetLimits(lane string, l Limits) error                  { panic("skeleton") }
-func (s *Scheduler) SetBudget(owner string, b Budget) error                 { panic("skeleton") }
-func (s *Scheduler) ForceBreaker(lane string, mode BreakerMode) error       { panic("skeleton") }
-func (s *Scheduler) Invalidate(key string)                                  { panic("skeleton") }
-func (s *Scheduler) Stats() Stats                                           { panic("skeleton") }
-func (s *Scheduler) Advice() []Advice                                       { panic("skeleton") }
-func (s *Scheduler) Shutdown(ctx context.Context) error                     { panic("skeleton") }
-func (s *Scheduler) Close() error                                           { panic("skeleton") }
+	mu       sync.Mutex
+	state    lifeState
+	idle     chan struct{} // made when somebody waits for alive to be zero
+	todo     []todo
+	alarms   heap[alarmer]
+	timer    *time.Timer
+	timerAt  instant
+	lag      time.Duration // how late the timer fired that leads to this dispatch
+	gate     gate
+	rates    *rateSet
+	maxQueue int
+	held     bool // Pause("")
+	alarm    alarm
+	waiting  int
+	running  int
+	lanes    table[string, *lane]
+	ready    heap[*lane] // those that could start something if the scheduler lets them
+	nesting  map[*lane]struct{}
+	worst    heap[*waiter]
+	owners   table[string, *owner]
+	flights  table[flightKey, *flight]
+	byURL    multimap[string, *flight]
+	window   answers
+	stale    answers
+	cooling  table[dedupeKey, *cooldown]
+	names    names
+	tags     multimap[string, *caller]
+	streams  table[*attempt, struct{}]
+	live     table[*caller, struct{}]
+	beat     heartbeat
 
-// BreakerMode is for ForceBreaker.
-type BreakerMode int
-
-// Modes of a breaker.
-const (
-	BreakerAuto BreakerMode = iota
-	BreakerForceOpen
-	BreakerForceClosed
-)
-
-// Call is a submitted task.
-type Call struct{}
-
-func (c *Call) Done() <-chan struct{}      { panic("skeleton") }
-func (c *Call) Result() (*Response, error) { panic("skeleton") }
-func (c *Call) Cancel()                    { panic("skeleton") }
-func (c *Call) Discard()                   { panic("skeleton") }
-func (c *Call) Seq() uint64                { panic("skeleton") }
-
-// Scope binds tasks to a lifetime.
-type Scope struct{}
-
-func (s *Scope) Do(ctx context.Context, t *Task) (*Response, error)     { panic("skeleton") }
-func (s *Scope) Send(ctx context.Context, r Request) (*Response, error) { panic("skeleton") }
-func (s *Scope) Submit(ctx context.Context, t *Task) *Call              { panic("skeleton") }
-func (s *Scope) Cancel(cause error) int                                 { panic("skeleton") }
-func (s *Scope) Scope(ctx context.Context) *Scope                       { panic("skeleton") }
-
-// Run schedules a call that is not HTTP.
-func Run[T any](ctx context.Context, s *Scheduler, t *Task, fn func(ctx context.Context) (T, error)) (T, error) {
-	panic("skeleton")
+	laneEvents outbox
 }
 
-// ScopeHandler gives every incoming request a scope.
-func ScopeHandler(s *Scheduler, next http.Handler) http.Handler { panic("skeleton") }
+// lifeState is how far the scheduler is in its life.
+type lifeState uint8
 
-// ContextScope finds the scope of a request.
-func ContextScope(ctx context.Context) *Scope { panic("skeleton") }
+const (
+	lifeOpen lifeState = iota
+	lifeDraining
+	lifeClosed
+)
+
+// todo is one thing to do once the mutex is free.
+type todo struct {
+	f     *flight // to be sent on with sig, on a new goroutine if it has none
+	sig   signal
+	spawn bool
+	do    func()
+}
+
+// New makes a Scheduler over a copy of client, whose Jar, CheckRedirect and
+// Timeout (of each attempt) are honoured; changing client afterwards changes
+// nothing here. A nil client means one over a clone of http.DefaultTransport.
+// With Config.Executor the client must be nil. The error joins every fault of
+// cfg, each with the path of its field. New starts nothing: no goroutine, no
+// timer, no connection.
+func New(client *http.Client, cfg Config) (*Scheduler, error) {
+	err := cfg.validate()
+	if cfg.Executor != nil && client != nil {
+		err = errors.Join(err, errClientAndExecutor)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{cfg: cfg.resolved(), epoch: time.Now(), timerAt: never}
+	s.routes = newRoutes(s.cfg.Lanes)
+	if err := validateFallbacks(&s.cfg, s.laneConfig); err != nil {
+		return nil, err
+	}
+	s.life, s.endOf = context.WithCancel(context.Background())
+	s.log = s.cfg.Logger
+	s.exec = s.cfg.Executor
+	if s.exec == nil {
+		s.exec = HTTPExecutor(client)
+	}
+	if d := s.cfg.Dedupe; d != nil {
+		s.ignore = newHeaderSet(d.IgnoreHeaders)
+	}
+	s.gate.limit = ownLimit(s.cfg.MaxConcurrent)
+	s.maxQueue = ownLimit(s.cfg.MaxQueue)
+	s.rates = newRateSet(s.epoch, s.cfg.Rate)
+	s.nesting = make(map[*lane]struct{})
+	s.window.init(s, s.cfg.Dedupe)
+	s.stale.init(s, s.cfg.Dedupe)
+	s.host = s.cfg.lanePolicy(s.cfg.Hosts)
+	for i := range s.cfg.Lanes {
+		l := &s.cfg.Lanes[i]
+		s.lanes.set(l.Name, newLane(s, l.Name, s.cfg.lanePolicy(l), true))
+	}
+	return s, nil
+}
+
+// later has fn done once the mutex is free.
+func (s *Scheduler) later(fn func()) { s.todo = append(s.todo, todo{do: fn}) }
+
+// unlock arms the timer, frees the mutex and does what was left for then.
+func (s *Scheduler) unlock() {
+	s.armLocked()
+	if len(s.todo) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	var few [4]todo
+	work := append(few[:0], s.todo...)
+	clear(s.todo)
+	s.todo = s.todo[:0]
+	s.mu.Unlock()
+	for _, w := range work {
+		w.run()
+	}
+}
+
+func (w todo) run() {
+	switch {
+	case w.do != nil:
+		w.do()
+	case w.spawn:
+		go w.f.run(w.sig) // ends with the flight; Close waits for it
+	default:
+		w.f.wait.ready <- w.sig // has room: one signal for each wait
+	}
+}
+
+// Do runs t to its end and returns its answer. A status code is not an error:
+// after the last retry the last response comes back, unless a fallback
+// answers. Every error is an *Error.
+//
+// ctx bounds everything: waiting, attempts, retries, fallbacks. When it ends,
+// Do returns at once with an error that Is ctx.Err() and context.Cause(ctx), the
+// task leaves the queue or its connection is torn down. A task without a key
+// runs on the calling goroutine. The body of the response must be read or
+// closed if it is a stream; a buffered one needs neither.
+func (s *Scheduler) Do(ctx context.Context, t *Task) (*Response, error) {
+	return s.do(ctx, t, way{})
+}
+
+// Send is r.Task followed by Do.
+func (s *Scheduler) Send(ctx context.Context, r Request) (*Response, error) {
+	return send(ctx, r, s.Do)
+}
+
+// send builds a task and does it: its faults are the error's too.
+func send(ctx context.Context, r Request, do func(context.Context, *Task) (*Response, error)) (*Response, error) {
+	t, err := r.Task()
+	if err != nil {
+		return nil, &Error{Op: "admit", Method: r.Method, Lane: r.Lane, Owner: r.Owner, Err: err}
+	}
+	return do(ctx, t)
+}
+
+// Get is Send of a GET of url.
+func (s *Scheduler) Get(ctx context.Context, url string) (*Response, error) {
+	return s.Send(ctx, Request{URL: url})
+}
+
+// way is how a task came in, beside its context.
+type way struct {
+	hints    Hints                           // of a client
+	scope    *Scope                          // nil = none
+	single   bool                            // Transport()
+	accepted bool                            // part of an accepted task: Shutdown finishes it
+	run      func(ctx context.Context) error // Run: in place of the executor
+}
+
+// do is the life of a task on its caller's goroutine.
+func (s *Scheduler) do(ctx context.Context, t *Task, w way) (*Response, error) {
+	if err := unusable(ctx, t, &w); err != nil {
+		return nil, err
+	}
+	return s.perform(ctx, t, w).finish()
+}
+
+// perform brings a task to its end.
+func (s *Scheduler) perform(ctx context.Context, t *Task, w way) *caller {
+	x := new(struct {
+		c caller
+		f flight
+	})
+	c := &x.c
+	s.beginCaller(c, ctx, t, &w)
+	want := c.wants(w)
+	s.mu.Lock()
+	now := s.now()
+	if s.cfg.DryRun {
+		f := s.admitDryLocked(c, &x.f, &want, &w, now)
+		s.unlock()
+		c.tellAdmission()
+		if f != nil {
+			f.runDry()
+		}
+		return c
+	}
+	f := s.admitLocked(c, &x.f, &want, &w, now)
+	if f != nil && !f.lone && c.kind == 0 {
+		c.done = make(chan struct{})
+	}
+	s.unlock()
+	c.tellAdmission()
+	switch {
+	case f == nil: // answered or refused at once
+	case f.lone:
+		f.runLone(c)
+	default:
+		c.wait()
+	}
+	return c
+}
+
+// beginCaller numbers a task and tells that it is there.
+func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way) {
+	s.alive.Add(1)
+	c.bare = w.single
+	c.s, c.ctx, c.task = s, ctx, t
+	c.seq = s.seq.Add(1)
+	c.born = s.now()
+	s.count.submitted.Add(1)
+	if s.cfg.OnEvent != nil {
+		c.ev = &outbox{busy: true} // until tellAdmission
+		c.notes = noteSubmitted
+	}
+}
+
+// wait blocks until c is decided: by its flight, or by the end of its ctx.
+func (c *caller) wait() {
+	select {
+	case <-c.done:
+	case <-c.ctx.Done():
+		c.s.cancelCaller(c, ctxError(c.ctx))
+		<-c.done
+	}
+}
+
+// cancelCaller ends c for a reason of its own.
+func (s *Scheduler) cancelCaller(c *caller, err error) bool {
+	s.mu.Lock()
+	ended := s.leaveLocked(c, c.canceledLocked(err), s.now())
+	s.unlock()
+	return ended
+}
+
+// canceledLocked is the result of a caller that was made to leave.
+func (c *caller) canceledLocked(err error) *result {
+	res := &result{kind: EventCanceled, op: "admit", err: err}
+	if f := c.f; f != nil {
+		res.attempts, res.last, res.retryIn = int(f.attempts), f.answer, f.retryIn
+		switch {
+		case f.state == flightRunning:
+			res.op = "attempt"
+		case f.state == flightResting || f.state == flightWaiting && f.attempts > 0:
+			res.op = "retry"
+		case f.state == flightWaiting:
+			res.op = "queue"
+		default:
+			res.op = "fallback"
+		}
+	}
+	return res
+}

@@ -37,6 +37,7 @@ func bubble(t *testing.T, cfg ax.Config, f func(*tester)) {
 		}
 		s, err := ax.New(client, cfg)
 		require.NoError(t, err)
+		defer s.Close() // a failed assertion must not leave goroutines in the bubble
 		f(&tester{T: t, S: s, Server: srv, start: srv.start})
 		require.NoError(t, s.Close())
 		synctest.Wait()

@@ -1,0 +1,281 @@
+package ax
+
+import (
+	"cmp"
+	"time"
+)
+
+// wants is what the caller wants of the scheduling: the task's word, then its
+// context's, then its client's.
+func (c *caller) wants(w way) Hints {
+	r := &c.task.r
+	own := Hints{
+		Priority: r.Priority, Lane: r.Lane, Owner: r.Owner, Tags: r.Tags,
+		AttemptTimeout: r.AttemptTimeout, QueueTimeout: r.QueueTimeout, NoWait: r.NoWait,
+	}
+	want := own.orElse(HintsFrom(c.ctx)).orElse(w.hints)
+	want.NoRetry = r.NoRetry || want.NoRetry && r.Retry == nil
+	want.NoDedupe = r.NoDedupe || want.NoDedupe && !r.Dedupe && r.DedupeKey == ""
+	return want
+}
+
+// admitLocked decides what becomes of a new task. It returns the flight that
+// will answer it, or nil when the task has been decided at once.
+func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, now instant) *flight {
+	outer := s.attemptFrom(c.ctx)
+	if err := s.closedLocked(outer, w); err != nil {
+		s.rejectLocked(c, err, now)
+		return nil
+	}
+	if c.ctx.Err() != nil {
+		s.endLocked(c, c.canceledLocked(ctxError(c.ctx)), now)
+		return nil
+	}
+	l, err := s.laneLocked(c.task, want.Lane)
+	if err != nil {
+		s.rejectLocked(c, err, now)
+		return nil
+	}
+	o := s.ownerLocked(want.Owner)
+	c.laneName, c.ownerName = l.name, o.name
+	if err := s.enlistLocked(c, want, w, now); err != nil {
+		s.rejectLocked(c, err, now)
+		return nil
+	}
+	step := cmp.Or(c.task.r.AgingStep, l.policy.agingStep)
+	c.rank = rankOf(c.born, want.Priority, step, c.seq, s.cfg.StrictPriority)
+	f := spare
+	s.fillLocked(f, c, l, o, outer, want, w)
+	if s.shareLocked(f, c, want, now) {
+		s.endOlderLocked(c, now)
+		return c.f
+	}
+	c.f = f
+	f.callers.add(c)
+	s.endOlderLocked(c, now)
+	s.enterLocked(f, c, want, now)
+	return f
+}
+
+// closedLocked tells whether a task comes too late. Shutdown lets in what
+// accepted tasks need.
+func (s *Scheduler) closedLocked(outer *attempt, w *way) error {
+	if s.state == lifeClosed || s.state == lifeDraining && outer == nil && !w.accepted {
+		return ErrClosed
+	}
+	return nil
+}
+
+// rejectLocked ends a task that is not let in.
+func (s *Scheduler) rejectLocked(c *caller, err error, now instant) {
+	s.endLocked(c, &result{kind: EventRejected, op: "admit", err: err, retryIn: retryHint(err)}, now)
+}
+
+// enlistLocked writes c into whatever can end or refuse it: scope, cooldown,
+// tags, name. What was written is taken back by endLocked.
+func (s *Scheduler) enlistLocked(c *caller, want *Hints, w *way, now instant) error {
+	s.live.set(c, struct{}{})
+	s.startHeartbeatLocked(now)
+	if w.scope != nil {
+		if err := w.scope.joinLocked(c); err != nil {
+			return err
+		}
+	}
+	if c.task.r.Cooldown > 0 {
+		if err := s.coolLocked(c, want.Owner, now); err != nil {
+			return err
+		}
+	}
+	if len(want.Tags) > 0 {
+		s.tagLocked(c, want.Tags)
+	}
+	if name := c.task.r.Supersede; name != "" {
+		s.namesOf(w.scope).joinLocked(name, c)
+	}
+	return nil
+}
+
+// fillLocked makes f the flight that c would need if nobody shared one with it.
+func (s *Scheduler) fillLocked(f *flight, c *caller, l *lane, o *owner, outer *attempt, want *Hints, w *way) {
+	f.s, f.task, f.lane, f.owner, f.values, f.outer = s, c.task, l, o, c.ctx, outer
+	f.wait.f, f.wait.lane, f.wait.owner, f.wait.node.item = f, l, o, &f.wait
+	if outer != nil {
+		f.wait.kind, f.exempt = waitTokens, true
+	}
+	f.rank = c.rank
+	f.single = w.single
+	f.noRetry = want.NoRetry
+	f.attemptTimeout = timeoutOf(want.AttemptTimeout, l.policy.attemptTimeout)
+	f.queueTimeout = timeoutOf(want.QueueTimeout, l.policy.queueTimeout)
+	f.work, f.named = w.run, want.Lane != ""
+	f.priority, f.born = want.Priority, c.born
+	f.lone = c.call == nil && f.hedgePolicy() == nil
+}
+
+// timeoutOf is a task's own time limit, else its lane's; 0 = none.
+func timeoutOf(own, lane time.Duration) time.Duration {
+	if own != 0 {
+		return timeLimit(own)
+	}
+	return lane
+}
+
+// enterLocked lets f wait for its first start, or start, or refuses it.
+func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) {
+	if err := s.refusalLocked(f, now); err != nil {
+		s.refuseLocked(f, "admit", err, now)
+		return
+	}
+	f.state = flightWaiting
+	s.pushLocked(&f.wait, now)
+	s.dispatchLocked(now)
+	if f.state != flightWaiting {
+		return
+	}
+	if err := s.boundLocked(f, want, now); err != nil {
+		s.refuseLocked(f, "admit", err, now)
+	}
+	s.dispatchLocked(now) // who was refused or evicted may have been in the way
+	if f.state != flightWaiting {
+		return
+	}
+	f.entered = true
+	c.note(noteQueued)
+	if f.overBudget {
+		c.note(noteOverBudget)
+	}
+	if f.queueTimeout > 0 {
+		s.setAlarmLocked(&c.alarm, c, now.add(f.queueTimeout))
+	}
+	if f.lone {
+		f.wait.ready = make(chan signal, 1)
+	}
+}
+
+// refusalLocked is why f is not even queued, or nil.
+func (s *Scheduler) refusalLocked(f *flight, now instant) error {
+	l := f.lane
+	s.tickLaneLocked(l, now)
+	if f.outer != nil {
+		if err := s.nestingLocked(f, now); err != nil {
+			return err
+		}
+	} else {
+		if l.rejects(now) {
+			return s.circuitErrorLocked(l, now)
+		}
+		if s.state != lifeOpen {
+			if err := s.strandedLocked(l, now); err != nil {
+				return err
+			}
+		}
+		if err := s.admitOwnerLocked(f, now); err != nil {
+			return err
+		}
+	}
+	return s.deadlineLocked(f, now)
+}
+
+// deadlineLocked refuses what cannot start before its last caller's deadline.
+func (s *Scheduler) deadlineLocked(f *flight, now instant) error {
+	d := f.deadline()
+	if d == never {
+		return nil
+	}
+	t := f.lane.knownStart(now)
+	for _, r := range []*rateSet{s.rates, f.owner.rates} {
+		if token := r.next(now); token != never {
+			t = max(t, token)
+		}
+	}
+	if d < t {
+		return hinted(&deadlineError{left: d.sub(now), earliest: t.sub(now)}, t.sub(now))
+	}
+	return nil
+}
+
+// boundLocked is the word of NoWait and of the queue bounds on a task that has
+// to wait.
+func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
+	if want.NoWait {
+		return wouldWait("a slot or a token")
+	}
+	if !f.wait.counted {
+		return nil
+	}
+	l, o := f.lane, f.owner
+	if o.limited() && o.maxQueue() > 0 && o.waiting > o.maxQueue() {
+		return s.overBudgetLocked(o, &f.overBudget, now)
+	}
+	laneFull := l.maxQueue > 0 && l.waiting > l.maxQueue
+	if !laneFull && (s.maxQueue == 0 || s.waiting <= s.maxQueue) {
+		return nil
+	}
+	if s.cfg.Overflow == OverflowEvict {
+		worst := &s.worst
+		if laneFull {
+			worst = &l.worst
+		}
+		if _, n, ok := worst.top(); ok && n.item != &f.wait {
+			s.refuseLocked(n.item.f, "queue", ErrEvicted, now)
+			return nil
+		}
+	}
+	if laneFull {
+		return queueFull(l.name, l.maxQueue)
+	}
+	return queueFull("", s.maxQueue)
+}
+
+// nestingLocked is whether an attempt inside another may start, now or once
+// time frees a token; its gates are its outermost attempt's.
+func (s *Scheduler) nestingLocked(f *flight, now instant) error {
+	l := f.lane
+	if l.held || s.held {
+		return wouldWait("the end of a Pause, and is nested in an attempt")
+	}
+	if l.brk == nil || f.ridesLocked() {
+		return nil
+	}
+	if !l.brk.admits(now) {
+		return s.circuitErrorLocked(l, now)
+	}
+	return nil
+}
+
+// ridesLocked tells whether a nested flight is in its parent's lane, under its
+// parent's breaker permit.
+func (f *flight) ridesLocked() bool { return f.outer != nil && f.outer.hold.lane == f.lane }
+
+// strandedLocked is why, while draining, nothing may wait in this lane.
+func (s *Scheduler) strandedLocked(l *lane, now instant) error {
+	if l.held || s.held || l.until > now {
+		return ErrClosed
+	}
+	if l.brk != nil && !l.brk.admits(now) {
+		if l.brk.state() == BreakerOpen {
+			return s.circuitErrorLocked(l, now)
+		}
+	}
+	return nil
+}
+
+// circuitErrorLocked says which lane's breaker refuses, and for how long.
+func (s *Scheduler) circuitErrorLocked(l *lane, now instant) error {
+	until, open := l.brk.openUntil()
+	if !open {
+		return circuitOpen(l.name, 0)
+	}
+	return hinted(circuitOpen(l.name, until.sub(now)), until.sub(now))
+}
+
+// endOlderLocked ends what c supersedes, after c has had the chance to join the
+// same flight.
+func (s *Scheduler) endOlderLocked(c *caller, now instant) {
+	if c.more == nil || c.more.name == nil {
+		return
+	}
+	for older := c.more.name.olderThan(c); older != nil; older = c.more.name.olderThan(c) {
+		s.leaveLocked(older, older.canceledLocked(canceled(ErrSuperseded, nil)), now)
+	}
+}

@@ -1,0 +1,260 @@
+package ax
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// attempt is one try of a flight: the context that its executor runs under, and
+// what it holds of the limits. As a context it carries the caller's values, and
+// it costs a timer and a watch on the caller's context only if somebody asks
+// for Done: an executor that never blocks pays for neither.
+type attempt struct {
+	s         *Scheduler
+	f         *flight
+	values    context.Context // the first caller's
+	single    bool            // Transport(): the caller follows redirects itself
+	depth     int             // attempts that this one runs inside of
+	outer     *attempt        // the innermost of them
+	n         int             // 1 = the flight's first
+	hold      hold            // guarded by s.mu
+	began     instant         // when the executor was called; hops start it anew
+	refused   error           // what a hop was refused with
+	hopping   *waiter         // of the hop under way; guarded by s.mu
+	due       bool            // its time is over; guarded by s.mu
+	abandoned bool            // its flight has gone on without it; guarded by s.mu
+	stream    *stream
+
+	mu       sync.Mutex
+	watched  context.Context // whose end is the attempt's; nil = a flight's, whose callers come and go
+	done     chan struct{}   // made when first asked for
+	err      error           // Canceled or DeadlineExceeded, once ended
+	cause    error
+	deadline instant                // of the attempt itself; never = none
+	timer    *time.Timer            // only with watched: a flight's deadline is an alarm
+	unwatch  func() bool            // stops watching
+	children map[*afterEnd]struct{} // what runs when it ends
+	over     bool                   // its executor has returned and its body is read
+}
+
+// afterEnd is one function registered with AfterFunc.
+type afterEnd struct{ run func() }
+
+type attemptKey struct{}
+
+// attemptFrom is the innermost unfinished attempt of s that ctx belongs to.
+func (s *Scheduler) attemptFrom(ctx context.Context) *attempt {
+	at, _ := ctx.Value(attemptKey{}).(*attempt)
+	for ; at != nil; at = at.outer {
+		if at.s == s && !at.isOver() {
+			return at
+		}
+	}
+	return nil
+}
+
+func (a *attempt) isOver() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.over
+}
+
+// Value knows the attempt itself; everything else is the caller's.
+func (a *attempt) Value(key any) any {
+	switch key.(type) {
+	case attemptKey:
+		return a
+	case hopperKey:
+		return hopper(a)
+	}
+	return a.values.Value(key)
+}
+
+// Deadline is the earlier of the attempt's and the caller's.
+func (a *attempt) Deadline() (time.Time, bool) {
+	a.mu.Lock()
+	own, watched := a.deadline, a.watched
+	a.mu.Unlock()
+	var theirs time.Time
+	var ok bool
+	if watched != nil {
+		theirs, ok = watched.Deadline()
+	}
+	if own == never {
+		return theirs, ok
+	}
+	if w := a.s.wall(own); !ok || w.Before(theirs) {
+		return w, true
+	}
+	return theirs, true
+}
+
+// Err tells whether the attempt has ended, also when nobody watches.
+func (a *attempt) Err() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.err != nil:
+		return a.err
+	case a.watched != nil && a.watched.Err() != nil:
+		return a.watched.Err()
+	case a.deadline != never && a.s.now() >= a.deadline:
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Done starts the watch on the caller and the timer, the first time.
+func (a *attempt) Done() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.doneLocked()
+}
+
+func (a *attempt) doneLocked() <-chan struct{} {
+	if a.done != nil {
+		return a.done
+	}
+	a.done = make(chan struct{})
+	if a.err != nil {
+		close(a.done)
+		return a.done
+	}
+	a.watchLocked()
+	return a.done
+}
+
+// watchLocked starts what will end the attempt: the caller's end, the timeout.
+func (a *attempt) watchLocked() {
+	if a.watched == nil {
+		return
+	}
+	if ctx := a.watched; a.unwatch == nil && ctx.Done() != nil {
+		a.unwatch = context.AfterFunc(ctx, func() { a.cancel(ctx.Err(), context.Cause(ctx)) })
+	}
+	if a.deadline != never && a.timer == nil {
+		a.timer = time.AfterFunc(a.deadline.sub(a.s.now()), a.timeout)
+	}
+}
+
+// AfterFunc lets package context derive from an attempt without a goroutine.
+func (a *attempt) AfterFunc(f func()) (stop func() bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err != nil {
+		go f() // ends when the child has been told
+		return func() bool { return false }
+	}
+	a.doneLocked()
+	child := &afterEnd{f}
+	if a.children == nil {
+		a.children = make(map[*afterEnd]struct{})
+	}
+	a.children[child] = struct{}{}
+	return func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		_, waiting := a.children[child]
+		delete(a.children, child)
+		return waiting
+	}
+}
+
+// timeout ends the attempt at its deadline, unless that has moved.
+func (a *attempt) timeout() {
+	a.mu.Lock()
+	due := a.deadline != never && a.s.now() >= a.deadline
+	a.mu.Unlock()
+	if due {
+		a.cancel(context.DeadlineExceeded, errAttemptTimeout)
+	}
+}
+
+// cancel ends the attempt for a reason: once, outside every lock.
+func (a *attempt) cancel(err, cause error) {
+	a.mu.Lock()
+	if a.err != nil {
+		a.mu.Unlock()
+		return
+	}
+	a.err, a.cause = err, cause
+	children := a.children
+	a.children = nil
+	if a.done != nil {
+		close(a.done)
+	}
+	a.unwatchLocked()
+	a.mu.Unlock()
+	for child := range children {
+		child.run()
+	}
+}
+
+func (a *attempt) unwatchLocked() {
+	if a.timer != nil {
+		a.timer.Stop()
+		a.timer = nil
+	}
+	if a.unwatch != nil {
+		a.unwatch()
+		a.unwatch = nil
+	}
+}
+
+// finish ends the attempt after its body: nothing may nest in it any more, and
+// whatever was derived from it is let go.
+func (a *attempt) finish() {
+	a.mu.Lock()
+	a.over = true
+	quiet := a.done == nil && a.err == nil
+	if quiet {
+		a.err, a.cause = context.Canceled, errAttemptOver
+	}
+	a.mu.Unlock()
+	if !quiet {
+		a.cancel(context.Canceled, errAttemptOver)
+	}
+}
+
+// ending is why the attempt ended before its executor returned: the caller's
+// end counts even if nobody had asked for Done.
+func (a *attempt) ending() (err, cause error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err != nil {
+		return a.err, a.cause
+	}
+	if a.watched != nil && a.watched.Err() != nil {
+		return a.watched.Err(), context.Cause(a.watched)
+	}
+	if a.deadline != never && a.s.now() >= a.deadline {
+		return context.DeadlineExceeded, errAttemptTimeout
+	}
+	return nil, nil
+}
+
+// setDeadline moves the attempt's own deadline; never lifts it.
+func (a *attempt) setDeadline(t instant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.deadline = t
+	if a.timer != nil {
+		a.timer.Stop()
+		a.timer = nil
+	}
+	if a.done != nil && a.err == nil {
+		a.watchLocked()
+	}
+}
+
+// watch binds the attempt to the one caller that is left to read its body.
+func (a *attempt) watch(ctx context.Context) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watched = ctx
+	if a.err == nil {
+		a.doneLocked()
+		a.watchLocked()
+	}
+}

@@ -1,0 +1,130 @@
+package ax
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+)
+
+// Call is a task given to Submit: its answer to come. A Call that waits in the
+// queue costs no goroutine. It is safe for concurrent use.
+type Call struct {
+	c    caller
+	f    flight
+	done chan struct{}
+	stop func() bool // of the watch on the caller's ctx
+
+	mu      sync.Mutex
+	resp    *Response
+	err     error
+	dropped bool // nobody will read the body
+}
+
+// Submit gives t to the scheduler and returns at once, whatever the queues and
+// limits say: a refusal, too, is the Call's Result. ctx owns the task from
+// submission to the end of its body; a panic of the executor is an error of
+// Result.
+func (s *Scheduler) Submit(ctx context.Context, t *Task) *Call {
+	return s.submit(ctx, t, way{})
+}
+
+func (s *Scheduler) submit(ctx context.Context, t *Task, w way) *Call {
+	call := &Call{done: make(chan struct{})}
+	c := &call.c
+	c.call = call
+	if err := unusable(ctx, t, &w); err != nil {
+		call.settle(nil, err)
+		return call
+	}
+	s.beginCaller(c, ctx, t, &w)
+	want := c.wants(w)
+	s.mu.Lock()
+	if s.cfg.DryRun {
+		if f := s.admitDryLocked(c, &call.f, &want, &w, s.now()); f != nil {
+			s.later(func() { go f.runDry() }) // ends with the task; Close waits for it
+		}
+	} else {
+		s.admitLocked(c, &call.f, &want, &w, s.now())
+	}
+	if c.kind == 0 && ctx.Done() != nil {
+		call.stop = context.AfterFunc(ctx, func() { s.cancelCaller(c, ctxError(ctx)) })
+	}
+	s.unlock()
+	c.tellAdmission()
+	return call
+}
+
+// deliver makes the decided result the Call's: event first, then Done.
+func (c *Call) deliver() {
+	if c.stop != nil {
+		c.stop()
+	}
+	c.c.task.closeBody()
+	resp, err := c.c.answer()
+	c.c.tellEndThen(resp, err, func() { c.settle(resp, err) })
+}
+
+func (c *Call) settle(resp *Response, err error) {
+	c.mu.Lock()
+	c.resp, c.err = resp, err
+	dropped := c.dropped
+	c.mu.Unlock()
+	if dropped {
+		discard(resp)
+	}
+	close(c.done)
+	if c.c.s != nil {
+		c.c.s.aliveLess()
+	}
+}
+
+// Done is closed when the result is there and its last event has been told.
+func (c *Call) Done() <-chan struct{} { return c.done }
+
+// Result blocks until the task has ended and returns what Do would have: always
+// the same *Response.
+func (c *Call) Result() (*Response, error) {
+	<-c.done
+	return c.resp, c.err
+}
+
+// Cancel ends the task, with an error that Is context.Canceled. After its end it
+// closes the body, if that is a stream that nobody reads.
+func (c *Call) Cancel() {
+	if c.c.s != nil && c.c.s.cancelCaller(&c.c, context.Canceled) {
+		return
+	}
+	c.Discard()
+}
+
+// Discard says that the result is not wanted, though the request may go on: the
+// body is read away and closed when it comes.
+func (c *Call) Discard() {
+	c.mu.Lock()
+	c.dropped = true
+	resp := c.resp
+	c.mu.Unlock()
+	discard(resp)
+}
+
+// discardTime is how long a body that nobody reads may take to come.
+const discardTime = time.Second
+
+// discard lets the connection of a body that nobody reads be used again.
+func discard(resp *Response) {
+	if resp == nil || resp.Response == nil {
+		return
+	}
+	body := resp.Body
+	go func() { // ends within a second, or with the scheduler
+		defer body.Close()
+		defer time.AfterFunc(discardTime, func() { body.Close() }).Stop()
+		_, _ = io.CopyN(io.Discard, body, drainBytes)
+	}()
+}
+
+// Seq is the task's place in the order of submission.
+func (c *Call) Seq() uint64 { return c.c.seq }
+
+var _ io.Closer = (*Scheduler)(nil)

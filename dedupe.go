@@ -1,0 +1,215 @@
+package ax
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Flights do not stand on x/sync's singleflight.Group: its map and its calls
+// are behind a mutex of its own, so "the last caller to leave cancels the flight
+// and frees the key in one critical section" cannot be had of it (Forget comes
+// after, and a newcomer in between joins a dead call); it runs each call at once
+// on a goroutine, while a flight here waits in the queue without one, may be
+// overtaken, re-ranked and refused; and who joins depends on lane, nesting and
+// later writes, not on the key alone.
+
+// sharingOf is the key under which f may be shared, if it may.
+func (s *Scheduler) sharingOf(f *flight, c *caller, want *Hints) (flightKey, bool) {
+	r := &c.task.r
+	asks := r.Dedupe || r.DedupeKey != "" || r.DedupeWindow > 0
+	if want.NoDedupe || f.work != nil || s.cfg.Dedupe == nil && !asks {
+		return flightKey{}, false
+	}
+	key := c.task.sharingKey(s.ignore, want.Owner)
+	return flightKey{key, f.lane}, key.family != ""
+}
+
+// shareLocked answers c with what is already known or under way: true if it
+// did. If not, f takes the key, unless somebody else's flight must keep it.
+func (s *Scheduler) shareLocked(f *flight, c *caller, want *Hints, now instant) bool {
+	key, ok := s.sharingOf(f, c, want)
+	if !ok {
+		return false
+	}
+	if e := s.window.get(key.dedupeKey, now); e != nil {
+		s.count.windowHits.Add(1)
+		c.note(noteWindowHit)
+		s.endLocked(c, &result{
+			kind: EventSucceeded, payload: e.payload, shared: true,
+			source: FromWindow, arrived: e.stored,
+		}, now)
+		return true
+	}
+	have := s.flights.get(key)
+	if have == nil || have.outdated {
+		s.keyLocked(f, key)
+		return false
+	}
+	if f.outer != nil && have.depth() < f.outer.depth+1 {
+		return false // it could wait for the very attempt that c is part of
+	}
+	if want.NoWait && have.attempts == 0 {
+		s.rejectLocked(c, ErrWouldWait, now)
+		return true
+	}
+	s.joinLocked(have, f, c, now)
+	return true
+}
+
+// keyLocked lets others find f.
+func (s *Scheduler) keyLocked(f *flight, key flightKey) {
+	f.key, f.keyed, f.shareable, f.lone = key, true, true, false
+	s.flights.set(key, f)
+	s.byURL.add(f.task.urlFamily(), f)
+}
+
+// unkeyLocked ends that.
+func (s *Scheduler) unkeyLocked(f *flight) {
+	if !f.keyed {
+		return
+	}
+	f.keyed = false
+	if s.flights.get(f.key) == f {
+		s.flights.remove(f.key)
+	}
+	s.byURL.remove(f.task.urlFamily(), f)
+}
+
+// joinLocked makes c one of have's callers: as urgent, as patient as the most
+// urgent and most patient of them. mine is the flight c would have had.
+func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
+	s.count.coalesced.Add(1)
+	c.note(noteCoalesced)
+	c.joined = true
+	c.f = have
+	have.callers.add(c)
+	if d := mine.attemptTimeout; have.attemptTimeout > 0 && (d == 0 || d > have.attemptTimeout) {
+		s.extendLocked(have, d, now)
+	}
+	if mine.queueTimeout == 0 || have.queueTimeout > 0 && mine.queueTimeout > have.queueTimeout {
+		have.queueTimeout = mine.queueTimeout
+	}
+	if mine.queueTimeout > 0 && have.attempts == 0 {
+		s.setAlarmLocked(&c.alarm, c, now.add(mine.queueTimeout))
+	}
+	s.rerankFlightLocked(have, now)
+}
+
+// extendLocked gives a flight, and its running attempt, a longer timeout.
+func (s *Scheduler) extendLocked(f *flight, d time.Duration, now instant) {
+	f.attemptTimeout = d
+	at := f.at
+	if f.state != flightRunning || at == nil || at.due || at.began == 0 {
+		return
+	}
+	t := never
+	if d > 0 {
+		t = at.began.add(d)
+	}
+	s.later(func() { at.setDeadline(t) })
+	s.setAlarmLocked(&f.alarm, f, t)
+}
+
+// depth is how many attempts f runs inside of.
+func (f *flight) depth() int {
+	if f.outer == nil {
+		return 0
+	}
+	return f.outer.depth + 1
+}
+
+// keepLocked keeps a good answer for who comes after: in the window, and in the
+// store for staleness; and forgets what a write has made old.
+func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
+	if res.kind != EventSucceeded || res.source != FromNetwork {
+		return
+	}
+	status := f.last.status()
+	if !f.task.safe() && status >= 200 && status < 400 {
+		s.forgetURLLocked(f.task.urlFamily(), now)
+	}
+	if res.payload == nil || status < 200 || status > 299 || f.outdated {
+		return
+	}
+	ownWindow := f.task.r.DedupeWindow
+	storable := !saysNoStore(res.payload.resp.Header)
+	if window := s.windowOf(f); f.shareable && window > 0 && (storable || ownWindow > 0) {
+		res.shared = true
+		s.window.put(f.key.dedupeKey, f.task.urlFamily(), res.payload, now, now.add(window))
+	}
+	if fb := f.fallbackPolicy(); fb != nil && fb.Stale > 0 && storable {
+		if key, ok := f.staleKey(); ok {
+			res.shared = true
+			s.stale.put(key, f.task.urlFamily(), res.payload, now, now.add(fb.Stale))
+		}
+	}
+}
+
+// windowOf is how long f's success is shared after it completed.
+func (s *Scheduler) windowOf(f *flight) time.Duration {
+	if d := f.task.r.DedupeWindow; d > 0 {
+		return d
+	}
+	if s.cfg.Dedupe == nil {
+		return 0
+	}
+	return s.cfg.Dedupe.Window
+}
+
+// staleKey is under what f's last good answer is remembered, with or without
+// sharing.
+func (f *flight) staleKey() (dedupeKey, bool) {
+	return f.task.baseKey(f.s.ignore, f.owner.name)
+}
+
+// forgetURLLocked drops every kept answer of a URL that was written to. What is
+// under way since before is delivered, not kept, and not joined; what has not
+// started yet did not begin before.
+func (s *Scheduler) forgetURLLocked(url string, now instant) {
+	s.window.forgetURL(url)
+	s.stale.forgetURL(url)
+	s.byURL.each(url, func(f *flight) {
+		if f.attempts > 0 {
+			f.outdated = true
+		}
+	})
+}
+
+// Invalidate forgets every kept result, fresh or stale, that a task with this
+// Key could be given; also those of owners that a context named. A key that is
+// no Task.Key is taken as a Request.DedupeKey. What is under way is delivered,
+// but neither kept nor joined any more.
+func (s *Scheduler) Invalidate(key string) {
+	s.mu.Lock()
+	defer s.unlock()
+	k, hasOwner, ok := parseKey(key, s.ignore)
+	if ok {
+		s.forgetKeyLocked(k, !hasOwner)
+	}
+	s.forgetKeyLocked(dedupeKey{family: rawDedupeKey(key)}, true)
+}
+
+func (s *Scheduler) forgetKeyLocked(k dedupeKey, anyOwner bool) {
+	s.window.forget(k, anyOwner)
+	s.stale.forget(k, anyOwner)
+	for fk, f := range s.flights.m {
+		if fk.family == k.family && (anyOwner || fk.owner == k.owner) && f.attempts > 0 {
+			f.outdated = true
+		}
+	}
+}
+
+// saysNoStore tells whether the server forbids keeping its answer (RFC 9111,
+// section 5.2.2.5).
+func saysNoStore(h http.Header) bool {
+	for _, line := range h.Values("Cache-Control") {
+		for part := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(part, "=")
+			if strings.EqualFold(strings.TrimSpace(name), "no-store") {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,338 @@
+package ax
+
+import "slices"
+
+// hold is what one attempt has taken of the limits, until it gives it back.
+type hold struct {
+	lane    *lane
+	owner   *owner
+	permit  permit  // the breaker's
+	judged  bool    // its outcome counts at the lane's breaker
+	slot    bool    // of scheduler, lane and owner; nested attempts have none
+	unsent  bool    // tokens are taken, the executor has not been called
+	taken   instant // when they were
+	active  bool    // counted as running
+	release func()  // the governor's
+}
+
+// dispatchLocked starts whatever may start now, best rank first. It is called
+// after every event that may have let something start, in the same critical
+// section; what only time will let start has an alarm.
+func (s *Scheduler) dispatchLocked(now instant) {
+	if len(s.nesting) > 0 {
+		s.dispatchNestedLocked(now)
+	}
+	for {
+		_, n, ok := s.ready.top()
+		if !ok {
+			return
+		}
+		if t := s.startAt(now); t > now {
+			s.setAlarmLocked(&s.alarm, s, t)
+			return
+		}
+		s.dispatchLaneLocked(n.item, now)
+	}
+}
+
+// ringLocked: the scheduler's own rates allow a start again; dispatch follows.
+func (s *Scheduler) ringLocked(instant) {}
+
+// startAt is the earliest moment at which the scheduler's own limits allow a
+// start.
+func (s *Scheduler) startAt(now instant) instant {
+	if s.held || s.gate.limit > 0 && s.gate.active >= s.gate.limit {
+		return never
+	}
+	return max(now, s.rates.next(now))
+}
+
+// dispatchLaneLocked starts, refuses or asks for the best task of l, or finds
+// that l cannot start anything after all.
+func (s *Scheduler) dispatchLaneLocked(l *lane, now instant) {
+	s.tickLaneLocked(l, now)
+	if l.startAt(now) > now {
+		s.fixLaneLocked(l, now)
+		return
+	}
+	_, q, _ := l.ready.top()
+	_, n, ok := q.item.tasks.top()
+	if !ok {
+		panic("ax: an empty queue was ready")
+	}
+	w := n.item
+	if w.owner.startAt(now) > now {
+		s.fixOwnerLocked(w.owner, now)
+		return
+	}
+	if w.kind != waitGhost {
+		if err := s.turnLocked(w, now); err != nil {
+			s.refuseWaiterLocked(w, err, now)
+			return
+		}
+	}
+	if s.cfg.Governor != nil && w.kind != waitGhost {
+		s.askLocked(w, now)
+		return
+	}
+	s.dropLocked(w, now)
+	s.startLocked(w, s.takeLocked(l, w.owner, now), now)
+}
+
+// turnLocked judges, when its turn has come, whether w still has the time.
+func (s *Scheduler) turnLocked(w *waiter, now instant) error {
+	if w.kind == waitRetry && w.at == nil {
+		if err := s.retryBudgetLocked(w.f, now); err != nil {
+			return err
+		}
+	}
+	d := w.f.deadline()
+	if d == never {
+		return nil
+	}
+	least := w.lane.policy.minRemaining
+	if left := d.sub(now); left < least || left <= 0 {
+		return &deadlineError{left: left, earliest: 0, minimum: least}
+	}
+	return nil
+}
+
+// takeLocked takes a slot and a token of everything that l and o are bounded
+// by: all of them allow it.
+func (s *Scheduler) takeLocked(l *lane, o *owner, now instant) hold {
+	h := hold{lane: l, owner: o, slot: true, judged: l.brk != nil}
+	s.gate.take()
+	l.gate.take()
+	o.gate.take()
+	if l.brk != nil {
+		h.permit = l.brk.begin(now)
+	}
+	s.takeTokensLocked(&h, now)
+	l.spread.took(now)
+	s.fixOwnerLocked(o, now)
+	return h
+}
+
+// takeTokensLocked takes a token of each rate.
+func (s *Scheduler) takeTokensLocked(h *hold, now instant) {
+	s.rates.take(now, s.lag)
+	h.lane.rates.take(now, s.lag)
+	h.owner.rates.take(now, s.lag)
+	h.unsent, h.taken = true, now
+}
+
+// giveBackLocked undoes a hold, or ends it: what was not sent costs no token.
+// Dispatch follows.
+func (s *Scheduler) giveBackLocked(h *hold, now instant) {
+	l, o := h.lane, h.owner
+	if l == nil {
+		return
+	}
+	if h.unsent {
+		s.rates.giveBack(now, h.taken)
+		l.rates.giveBack(now, h.taken)
+		o.rates.giveBack(now, h.taken)
+		h.unsent = false
+	}
+	if h.judged {
+		l.brk.abandon(now, h.permit)
+		s.breakerMovedLocked(l, now)
+		h.judged = false
+	}
+	if h.slot {
+		s.gate.release()
+		l.gate.release()
+		o.gate.release()
+		h.slot = false
+	}
+	if h.active {
+		h.active = false
+		s.running--
+		l.running--
+		o.running--
+		s.aliveLessLocked()
+	}
+	l.lastUsed, o.lastUsed = now, now
+	if release := h.release; release != nil {
+		h.release = nil
+		s.later(release)
+	}
+	h.lane = nil
+	s.fixOwnerLocked(o, now)
+	s.fixLaneLocked(l, now)
+}
+
+// startLocked gives w what it waited for. It leaves its queue, its flight runs.
+func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
+	s.dropLocked(w, now)
+	if w.kind == waitGhost {
+		w.f.ghost.startedLocked(h, now)
+		return
+	}
+	f := w.f
+	waited := now.sub(w.since)
+	f.waited += waited
+	s.activateLocked(&h)
+	h.lane.stats.wait.record(waited)
+	if w.at != nil { // a hop, which goes on in another lane, or a hedge
+		w.at.hold = h
+		if f.hedge != nil && w == &f.hedge.wait {
+			h.lane.stats.attempts++
+			s.count.attempts.Add(1)
+			s.count.retries.Add(1)
+			f.lane.retries.retried(now)
+		}
+		s.wakeWaiterLocked(w, sigGranted)
+		return
+	}
+	s.setAlarmLocked(&f.alarm, f, never)
+	f.state = flightRunning
+	f.attempts++
+	first := f.at == nil
+	f.at = f.newAttempt(h)
+	h.lane.stats.attempts++
+	s.count.attempts.Add(1)
+	if first {
+		f.lane.retries.first(now)
+	} else {
+		f.lane.retries.retried(now)
+		s.count.retries.Add(1)
+	}
+	s.wakeLocked(f, sigGranted)
+}
+
+// activateLocked counts an attempt as running.
+func (s *Scheduler) activateLocked(h *hold) {
+	s.alive.Add(1)
+	h.active = true
+	s.running++
+	h.lane.running++
+	h.owner.running++
+	h.owner.started++
+}
+
+// refuseWaiterLocked ends the wait of a task or of a hop.
+func (s *Scheduler) refuseWaiterLocked(w *waiter, err error, now instant) {
+	if w.at == nil {
+		s.refuseLocked(w.f, w.f.refusalOp(), err, now)
+		return
+	}
+	s.dropLocked(w, now)
+	w.at.refused = err
+	s.wakeWaiterLocked(w, sigRefused)
+}
+
+// wakeWaiterLocked sends on the attempt that waits for a hop.
+func (s *Scheduler) wakeWaiterLocked(w *waiter, sig signal) {
+	ready := w.ready
+	s.later(func() { ready <- sig }) // has room: one signal for each wait
+}
+
+// dispatchNestedLocked starts what waits for tokens alone.
+func (s *Scheduler) dispatchNestedLocked(now instant) {
+	for l := range s.nesting {
+		s.tickLaneLocked(l, now)
+		wake := s.dispatchTokensLocked(l, now)
+		if wake != never && l.nested.len() > 0 {
+			if l.alarm.pos == 0 || s.alarms.key(&l.alarm).at > wake {
+				s.setAlarmLocked(&l.alarm, l, wake)
+			}
+		}
+	}
+}
+
+// dispatchTokensLocked starts the nested waiters of l in order of rank as far
+// as tokens go. One whose owner has none lets the next one pass.
+func (s *Scheduler) dispatchTokensLocked(l *lane, now instant) (wake instant) {
+	wake = never
+	for _, w := range inOrder(&l.nested) {
+		if err := s.tokensRefusedLocked(w, now); err != nil {
+			s.refuseWaiterLocked(w, err, now)
+		} else if t := s.tokensAt(w, now); t > now {
+			wake = min(wake, t)
+		} else {
+			s.startTokensLocked(w, now)
+		}
+	}
+	return wake
+}
+
+// inOrder is what waits in h, best first.
+func inOrder(h *heap[*waiter]) []*waiter {
+	all := make([]*waiter, 0, h.len())
+	h.each(func(_ rank, n *heapNode[*waiter]) bool { all = append(all, n.item); return true })
+	slices.SortFunc(all, func(a, b *waiter) int {
+		if a.f.rank.before(b.f.rank) {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// tokensAt is when time lets w start: pause and rates, no gate.
+func (s *Scheduler) tokensAt(w *waiter, now instant) instant {
+	t := max(now, w.lane.rates.next(now), s.rates.next(now), w.owner.rates.next(now))
+	if w.at == nil { // a hop in its own lane waits only for a token
+		t = max(t, w.lane.until)
+	}
+	return t
+}
+
+// tokensRefusedLocked is why a nested task may wait no longer; a hop may.
+func (s *Scheduler) tokensRefusedLocked(w *waiter, now instant) error {
+	if w.at != nil {
+		return nil
+	}
+	if err := s.nestingLocked(w.f, now); err != nil {
+		return err
+	}
+	return s.turnLocked(w, now)
+}
+
+// startTokensLocked starts a nested attempt, or sends a hop on.
+func (s *Scheduler) startTokensLocked(w *waiter, now instant) {
+	if w.at != nil {
+		h := &w.at.hold
+		s.takeTokensLocked(h, now)
+		s.dropLocked(w, now)
+		w.f.waited += now.sub(w.since)
+		s.wakeWaiterLocked(w, sigGranted)
+		return
+	}
+	h := hold{lane: w.lane, owner: w.owner}
+	if w.lane.brk != nil && !w.f.ridesLocked() {
+		h.judged, h.permit = true, w.lane.brk.begin(now)
+	}
+	s.takeTokensLocked(&h, now)
+	s.startLocked(w, h, now)
+	s.fixOwnerLocked(w.owner, now)
+}
+
+// tickLaneLocked lets time change a lane's breaker and pause, and tells it.
+func (s *Scheduler) tickLaneLocked(l *lane, now instant) {
+	if l.brk != nil {
+		l.brk.tick(now)
+		s.breakerMovedLocked(l, now)
+	}
+	if l.paused && l.until <= now && !l.held {
+		l.paused = false
+		s.laneEventLocked(l, Event{Kind: EventLaneResumed}, now)
+		l.spread = newSpread(now, l.rates.rates(), l.full())
+	}
+}
+
+// pauseLocked closes l until t: its server asked for it.
+func (s *Scheduler) pauseLocked(l *lane, t, now instant) {
+	if t <= l.until || t <= now {
+		return
+	}
+	l.until = t
+	if !l.paused {
+		l.paused = true
+	}
+	s.laneEventLocked(l, Event{Kind: EventLanePaused, Delay: t.sub(now)}, now)
+	s.tellPauser(l.name, t)
+	s.strandLocked(l, now)
+	s.fixLaneLocked(l, now)
+}

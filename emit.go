@@ -1,0 +1,233 @@
+package ax
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+)
+
+// outbox keeps one task's events in order though several goroutines may have
+// some to tell: whoever finds it free tells his own, then what others left
+// meanwhile. Nobody waits for a slow OnEvent but him whose task it is.
+type outbox struct {
+	mu      sync.Mutex
+	busy    bool // somebody is telling
+	ended   bool // the terminal event has been told or left
+	left    []Event
+	waiting []func() // to be done after the last of left
+}
+
+// note is an event of admission, told once the mutex is free.
+type note uint8
+
+const (
+	noteSubmitted note = 1 << iota
+	noteQueued
+	noteOverBudget
+	noteCoalesced
+	noteWindowHit
+)
+
+func (c *caller) note(n note) {
+	if c.ev != nil {
+		c.notes |= n
+	}
+}
+
+// tellAdmission tells what admission noted, then what has come since: until then
+// the outbox is busy.
+func (c *caller) tellAdmission() {
+	if c.ev == nil {
+		return
+	}
+	for _, k := range [...]struct {
+		n    note
+		kind EventKind
+	}{{noteSubmitted, EventSubmitted}, {noteCoalesced, EventCoalesced}, {noteWindowHit, EventWindowHit}, {noteOverBudget, EventOverBudget}, {noteQueued, EventQueued}} {
+		if c.notes&k.n != 0 {
+			c.s.call(c.fill(Event{Kind: k.kind}))
+		}
+	}
+	c.ev.drain(c.s)
+}
+
+// fill completes an event of c.
+func (c *caller) fill(e Event) Event {
+	e.Time = c.s.wall(c.s.now())
+	e.Seq, e.Task, e.Lane, e.Owner = c.seq, c.task, c.laneName, c.ownerName
+	if e.Context == nil {
+		e.Context = c.ctx
+	}
+	return e
+}
+
+// tell tells one event of c in its turn. Without OnEvent it costs a nil check.
+func (c *caller) tell(e Event) {
+	if c.ev == nil {
+		return
+	}
+	c.tellThen(e, nil)
+}
+
+// tellThen tells e and then, when e and all before it have been told, does
+// next.
+func (c *caller) tellThen(e Event, next func()) {
+	o := c.ev
+	o.mu.Lock()
+	if o.ended {
+		o.mu.Unlock()
+		return
+	}
+	o.ended = e.Kind.terminal()
+	if o.busy {
+		o.left = append(o.left, c.fill(e))
+		if next != nil {
+			o.waiting = append(o.waiting, next)
+		}
+		o.mu.Unlock()
+		return
+	}
+	o.busy = true
+	o.mu.Unlock()
+	c.s.call(c.fill(e))
+	if next != nil {
+		next()
+	}
+	o.drain(c.s)
+}
+
+// drain tells what was left while the outbox was busy, and frees it.
+func (o *outbox) drain(s *Scheduler) {
+	for {
+		o.mu.Lock()
+		left, waiting := o.left, o.waiting
+		o.left, o.waiting = nil, nil
+		if len(left) == 0 && len(waiting) == 0 {
+			o.busy = false
+			o.mu.Unlock()
+			return
+		}
+		o.mu.Unlock()
+		for _, e := range left {
+			s.call(e)
+		}
+		for _, next := range waiting {
+			next()
+		}
+	}
+}
+
+// call is OnEvent, whose panics are logged and change nothing else.
+func (s *Scheduler) call(e Event) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.count.panics.Add(1)
+			s.log.Error("ax: OnEvent panicked", "event", e.Kind.String(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		}
+	}()
+	s.cfg.OnEvent(e)
+}
+
+// tellLeader tells an event of a flight in the name of its best-ranked caller.
+func (f *flight) tellLeader(at *attempt, e Event) {
+	s := f.s
+	if s.cfg.OnEvent == nil {
+		return
+	}
+	s.mu.Lock()
+	c := f.callers.best()
+	s.mu.Unlock()
+	if c == nil {
+		return
+	}
+	if at != nil {
+		e.Context = at
+	}
+	c.tell(e)
+}
+
+// tellOutcome tells what an attempt came to and whether another follows.
+func (f *flight) tellOutcome(at *attempt, out *outcome, v verdict) {
+	if f.s.cfg.OnEvent == nil {
+		return
+	}
+	f.tellLeader(nil, Event{
+		Kind: EventAttemptDone, Attempt: at.n, Took: out.took, Status: out.status(), Err: out.err,
+	})
+	if v == verdictRetry {
+		f.tellLeader(nil, Event{
+			Kind: EventRetryScheduled, Attempt: at.n, Delay: out.retry.delay, Status: out.status(), Err: out.err,
+		})
+	}
+}
+
+// tellEnd tells the terminal event on the caller's goroutine and returns when it
+// has been told, whoever told it.
+func (c *caller) tellEnd(resp *Response, err error) {
+	if c.ev == nil {
+		return
+	}
+	told := make(chan struct{})
+	c.tellThen(c.terminal(resp, err), func() { close(told) })
+	<-told
+}
+
+// tellEndThen tells the terminal event, then does next.
+func (c *caller) tellEndThen(resp *Response, err error, next func()) {
+	if c.ev == nil {
+		next()
+		return
+	}
+	c.tellThen(c.terminal(resp, err), next)
+}
+
+// terminal is the event that equals what Do returns.
+func (c *caller) terminal(resp *Response, err error) Event {
+	e := Event{Kind: c.kind, Err: err, Attempt: c.res.attempts, Waited: c.res.waited}
+	if resp != nil && resp.Response != nil {
+		e.Status, e.Source, e.Waited = resp.StatusCode, resp.Source, resp.Waited
+		e.Err = resp.Cause
+	}
+	e.Took = c.s.now().sub(c.born)
+	return e
+}
+
+// terminal tells whether a task has exactly one event of this kind.
+func (k EventKind) terminal() bool {
+	return k == EventSucceeded || k == EventFailed || k == EventCanceled || k == EventRejected
+}
+
+// laneEventLocked tells, once the mutex is free, what happened to a lane: in the
+// order in which it happened, and one log line each.
+func (s *Scheduler) laneEventLocked(l *lane, e Event, now instant) {
+	e.Time, e.Lane = s.wall(now), l.name
+	e.Context = context.Background()
+	if s.cfg.OnEvent != nil {
+		s.laneEvents.mu.Lock()
+		s.laneEvents.left = append(s.laneEvents.left, e)
+		s.laneEvents.mu.Unlock()
+		s.later(s.tellLanes)
+	}
+	if s.log.Enabled(e.Context, slog.LevelInfo) {
+		attrs := []any{"lane", e.Lane, "event", e.Kind.String()}
+		if e.Delay > 0 {
+			attrs = append(attrs, "for", e.Delay)
+		}
+		s.later(func() { s.log.Info("ax: lane changed", attrs...) })
+	}
+}
+
+// tellLanes tells the lanes' events that wait, unless somebody else is at it.
+func (s *Scheduler) tellLanes() {
+	o := &s.laneEvents
+	o.mu.Lock()
+	if o.busy {
+		o.mu.Unlock()
+		return
+	}
+	o.busy = true
+	o.mu.Unlock()
+	o.drain(s)
+}

@@ -1,0 +1,177 @@
+package ax
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+)
+
+// fallbackPolicy is the task's own, else the lane's; nil = none.
+func (f *flight) fallbackPolicy() *Fallback {
+	switch {
+	case f.task.r.NoFallback:
+		return nil
+	case f.task.r.Fallback != nil:
+		return f.task.r.Fallback
+	}
+	return f.lane.policy.fallback
+}
+
+// fallbackFor is what may answer in place of res, or nil.
+func (f *flight) fallbackFor(res *result) *Fallback {
+	fb := f.fallbackPolicy()
+	if fb == nil || res.kind == EventCanceled {
+		return nil
+	}
+	if f.attempts > 0 {
+		if !f.last.failed() || f.last.final && !answersFinal(f.last.err) {
+			return nil
+		}
+		return fb
+	}
+	if errors.Is(res.err, ErrBudget) && f.owner.overAction() != OverFallback {
+		return nil
+	}
+	for _, refusal := range []error{ErrCircuitOpen, ErrQueueFull, ErrEvicted, ErrQueueTimeout, ErrBudget, ErrWouldExceedDeadline} {
+		if errors.Is(res.err, refusal) {
+			return fb
+		}
+	}
+	return nil
+}
+
+// answersFinal tells whether a fallback may stand in for an error that ax made
+// itself: a redirect hop that was refused, but not the caller's own fault.
+func answersFinal(err error) bool {
+	return errors.Is(err, ErrCircuitOpen) || errors.Is(err, ErrQueueTimeout)
+}
+
+// fallBack tries the members of fb in turn. When none answers, res stays the
+// result and tells what they failed of.
+func (f *flight) fallBack(fb *Fallback, res *result) *result {
+	cause := res.err
+	if cause == nil {
+		cause = statusErrorOf(res)
+	}
+	var faults []error
+	if fb.Alternate != nil && !errors.Is(res.err, ErrWouldExceedDeadline) {
+		got, err := f.alternate(fb.Alternate)
+		if err == nil {
+			return f.fellBack(got, FromAlternate, cause)
+		}
+		faults = append(faults, fmt.Errorf("alternate: %w", err))
+	}
+	if f.s.flightOver(f) {
+		return res
+	}
+	if fb.Stale > 0 {
+		if got := f.s.staleFor(f, fb.Stale); got != nil {
+			return f.fellBack(got, FromStale, cause)
+		}
+	}
+	if fb.Static != nil {
+		got, err := f.static(fb, cause)
+		if err == nil {
+			return f.fellBack(got, FromStatic, cause)
+		}
+		faults = append(faults, fmt.Errorf("static: %w", err))
+	}
+	if len(faults) > 0 {
+		joined := errors.Join(faults...)
+		if res.err != nil {
+			res.err = beside(res.err, joined)
+		} else {
+			res.cause = errors.Join(res.cause, joined)
+		}
+	}
+	if f.attempts > 0 && res.err != nil {
+		res.op = "fallback"
+	}
+	return res
+}
+
+// fellBack marks an answer with where it came from and why.
+func (f *flight) fellBack(got *result, from Source, cause error) *result {
+	f.s.count.fallbacks.Add(1)
+	got.kind, got.source, got.cause = EventSucceeded, from, cause
+	got.waited += f.waited
+	f.tellLeader(nil, Event{Kind: EventFellBack, Source: from, Err: cause})
+	return got
+}
+
+// alternate sends another task in place of this one, with all that it has of
+// its own. Its answer counts unless it has failed too.
+func (f *flight) alternate(t *Task) (*result, error) {
+	c := f.s.perform(f.flightContext(), t, way{accepted: true})
+	if _, err := c.finish(); err != nil {
+		return nil, err
+	}
+	got := c.res
+	if got.payload != nil && (got.payload.resp.StatusCode >= 500 || got.payload.resp.StatusCode == http.StatusTooManyRequests) {
+		return nil, statusErrorOf(got)
+	}
+	copied := *got
+	return &copied, nil
+}
+
+// static asks the user's own function for an answer.
+func (f *flight) static(fb *Fallback, cause error) (got *result, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			got, err = nil, newPanicError(v)
+		}
+	}()
+	resp, err := fb.Static(f.flightContext(), f.task, cause)
+	if err != nil {
+		return nil, err
+	}
+	if resp == nil {
+		return nil, errNoAnswer
+	}
+	if resp.Body == nil {
+		resp.Body = http.NoBody
+	}
+	if resp.Header == nil {
+		resp.Header = make(http.Header)
+	}
+	body, _, err := buffer(resp, math.MaxInt64, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &result{payload: &payload{resp: resp, body: body}, arrived: f.s.now()}, nil
+}
+
+// staleFor is the last good answer to f's key, no older than age.
+func (s *Scheduler) staleFor(f *flight, age time.Duration) *result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, ok := f.staleKey()
+	if !ok {
+		return nil
+	}
+	e := s.stale.get(key, s.now())
+	if e == nil || s.now().sub(e.stored) > age {
+		return nil
+	}
+	return &result{payload: e.payload, shared: true, arrived: e.stored}
+}
+
+// flightOver tells whether nobody wants f any more.
+func (s *Scheduler) flightOver(f *flight) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f.state == flightDone || f.lone && f.values.Err() != nil
+}
+
+// statusErrorOf is an answer as the cause of a fallback.
+func statusErrorOf(res *result) error {
+	switch {
+	case res.payload != nil:
+		return statusError(&Response{Response: res.payload.response(true, nil)})
+	case res.stream != nil:
+		return &StatusError{StatusCode: res.streamed.StatusCode, Header: res.streamed.Header.Clone()}
+	}
+	return errNoAnswer
+}

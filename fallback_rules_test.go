@@ -1,0 +1,279 @@
+package ax_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/stretchr/testify/require"
+)
+
+// fAlt is a task on another host, so on another lane.
+func fAlt(host string, fb *ax.Fallback) *ax.Task {
+	return ax.Must(ax.Request{URL: "http://" + host + "/", Fallback: fb}.Task())
+}
+
+// fStatic answers with a text.
+func fStatic(text string) func(context.Context, *ax.Task, error) (*http.Response, error) {
+	return func(context.Context, *ax.Task, error) (*http.Response, error) { return reply(200, text), nil }
+}
+
+func TestF7Order(t *testing.T) {
+	ev := &fEvents{}
+	fb := &ax.Fallback{Alternate: fAlt("b.test", nil), Stale: time.Hour, Static: fStatic("static")}
+	bubble(t, ax.Config{Retry: fRetry(1), OnEvent: ev.Add, Lanes: []ax.Lane{{Name: "a", Match: []string{"a.test"}, Fallback: fb}}}, func(t *tester) {
+		bad := fAnswer(503, "bad")
+		t.Server.Reply = fHosts(map[string]fReply{"a.test": fScript(fAnswer(200, "fresh"), bad), "b.test": fScript(fAnswer(200, "alternate"), bad)})
+		res := t.Do(t.Context(), fGet("/"))
+		require.Equal(t, "fresh", fBody(t, res))
+		require.Equal(t, ax.FromNetwork, res.Resp.Source)
+		require.NoError(t, res.Resp.Cause)
+
+		res = t.Do(t.Context(), fGet("/"))
+		require.Equal(t, "alternate", fBody(t, res))
+		require.Equal(t, ax.FromAlternate, res.Resp.Source)
+		require.Error(t, res.Resp.Cause)
+		require.Equal(t, 100*fMS, res.At, "after its retries")
+
+		res = t.Do(t.Context(), fGet("/"))
+		require.Equal(t, "fresh", fBody(t, res))
+		require.Equal(t, ax.FromStale, res.Resp.Source)
+		require.Error(t, res.Resp.Cause)
+		require.Equal(t, res.At, res.Resp.Age, "it came at 0")
+		require.Zero(t, res.Resp.Attempts)
+
+		res = t.Do(t.Context(), fGet("/never-seen"))
+		require.Equal(t, "static", fBody(t, res))
+		require.Equal(t, ax.FromStatic, res.Resp.Source)
+		require.Error(t, res.Resp.Cause)
+		require.Zero(t, res.Resp.Attempts)
+
+		require.EqualValues(t, 3, t.S.Stats().Fallbacks)
+		var sources []ax.Source
+		for _, e := range ev.Of(ax.EventFellBack) {
+			sources = append(sources, e.Source)
+		}
+		require.Equal(t, []ax.Source{ax.FromAlternate, ax.FromStale, ax.FromStatic}, sources)
+	})
+}
+
+func TestF7OnlyFailuresAnd429FallBack(t *testing.T) {
+	rows := []struct {
+		reply fReply
+		falls bool
+	}{
+		{fAnswer(500, "own"), true}, {fAnswer(501, "own"), true}, {fAnswer(503, "own"), true}, {fAnswer(429, "own"), true}, {fBreak(errFWire), true}, {fHang, true},
+		{fAnswer(404, "own"), false}, {fAnswer(400, "own"), false}, {fAnswer(401, "own"), false}, {fAnswer(304, ""), false}, {fAnswer(200, "own"), false},
+	}
+	for i, row := range rows {
+		bubble(t, ax.Config{AttemptTimeout: fSec, Fallback: &ax.Fallback{Static: fStatic("static")}}, func(t *tester) {
+			t.Server.Reply = row.reply
+			res := t.Do(t.Context(), fGet("/"))
+			require.NoError(t, res.Err)
+			require.Equal(t, row.falls, res.Resp.Source == ax.FromStatic, "row %d", i)
+		})
+	}
+}
+
+func TestF7StaticIsToldTheTaskAndTheCause(t *testing.T) {
+	var cause error
+	var task *ax.Task
+	static := func(ctx context.Context, tk *ax.Task, err error) (*http.Response, error) {
+		task, cause = tk, err
+		return &http.Response{StatusCode: 203}, ctx.Err()
+	}
+	bubble(t, ax.Config{Fallback: &ax.Fallback{Static: static}}, func(t *tester) {
+		t.Server.Reply = fBreak(errFWire)
+		res := t.Do(t.Context(), fGet("/x"))
+		require.NoError(t, res.Err)
+		require.Equal(t, 203, res.Status())
+		require.NotNil(t, res.Resp.Body, "never nil")
+		require.ErrorIs(t, cause, errFWire)
+		require.ErrorIs(t, res.Resp.Cause, errFWire)
+		require.Equal(t, at("/x"), task.URL())
+		require.EqualValues(t, 1, t.S.Stats().Succeeded)
+	})
+}
+
+// TestF7AnswersRefusals: each way of being refused that a fallback answers, and those that it does not.
+func TestF7AnswersRefusals(t *testing.T) {
+	fb := &ax.Fallback{Alternate: fAlt("b.test", nil), Static: fStatic("static")}
+	busy := func(t *tester) { // takes the only slot for ever, and a place in the queue
+		t.Server.Reply = fHosts(map[string]fReply{"a.test": fHang})
+		for range 2 {
+			r := fGet("/busy")
+			r.NoFallback = true
+			t.S.Submit(t.Context(), ax.Must(r.Task()))
+			time.Sleep(fMS)
+		}
+	}
+	gate := []ax.Lane{{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 1, MaxQueue: 1}}
+	rows := []struct {
+		name   string
+		cfg    ax.Config
+		before func(t *tester)
+		r      ax.Request
+		cause  error
+		source ax.Source
+	}{
+		{"queue full", ax.Config{Lanes: gate}, busy, fGet("/"), ax.ErrQueueFull, ax.FromAlternate},
+		{"queue timeout", ax.Config{Lanes: []ax.Lane{{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 1}}}, busy,
+			ax.Request{URL: at("/"), QueueTimeout: fSec}, ax.ErrQueueTimeout, ax.FromAlternate},
+		{"budget", ax.Config{Budgets: map[string]ax.Budget{"ann": {MaxConcurrent: 1, Over: ax.OverFallback}}},
+			func(t *tester) {
+				t.Server.Reply = fHosts(map[string]fReply{"a.test": fHang})
+				t.S.Submit(t.Context(), ax.Must(ax.Request{URL: at("/busy"), Owner: "ann", NoFallback: true}.Task()))
+				time.Sleep(fMS)
+			}, ax.Request{URL: at("/"), Owner: "ann"}, ax.ErrBudget, ax.FromAlternate},
+		{"breaker", ax.Config{Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}}, func(t *tester) {
+			t.Server.Reply = fHosts(map[string]fReply{"a.test": fAnswer(500, "")})
+			t.Do(t.Context(), ax.Request{URL: at("/bad"), NoFallback: true})
+		}, fGet("/"), ax.ErrCircuitOpen, ax.FromAlternate},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, row.cfg, func(t *tester) {
+				row.before(t)
+				row.r.Fallback = fb
+				res := t.Do(t.Context(), row.r)
+				require.NoError(t, res.Err)
+				require.Equal(t, row.source, res.Resp.Source)
+				require.ErrorIs(t, res.Resp.Cause, row.cause)
+			})
+		})
+	}
+	t.Run("evicted", func(t *testing.T) {
+		bubble(t, ax.Config{Lanes: gate, Overflow: ax.OverflowEvict}, func(t *tester) {
+			t.Server.Reply = fHosts(map[string]fReply{"a.test": after(10*fSec, 200, "")})
+			first := t.Go(t.Context(), fGet("/"))
+			t.Until(fMS)
+			low := t.Go(t.Context(), ax.Request{URL: at("/"), Priority: ax.Low, Fallback: fb})
+			t.Until(2 * fMS)
+			high := t.Go(t.Context(), ax.Request{URL: at("/"), Priority: ax.Urgent})
+			r := <-low
+			require.NoError(t, r.Err)
+			require.Equal(t, 2*fMS, r.At)
+			require.ErrorIs(t, r.Resp.Cause, ax.ErrEvicted)
+			require.Equal(t, ax.FromAlternate, r.Resp.Source)
+			require.NoError(t, (<-first).Err)
+			require.NoError(t, (<-high).Err)
+		})
+	})
+	t.Run("deadline out of reach: no time for an alternate", func(t *testing.T) {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = fHosts(map[string]fReply{"a.test": fAnswer(429, "", "Retry-After: 9")})
+			t.Do(t.Context(), ax.Request{URL: at("/"), NoFallback: true})
+			ctx, cancel := context.WithTimeout(t.Context(), fSec)
+			defer cancel()
+			res := t.Do(ctx, ax.Request{URL: at("/"), Fallback: fb})
+			require.NoError(t, res.Err)
+			require.Zero(t, res.At)
+			require.Equal(t, ax.FromStatic, res.Resp.Source)
+			require.ErrorIs(t, res.Resp.Cause, ax.ErrWouldExceedDeadline)
+			require.Empty(t, fHostHits(t, "b.test"))
+		})
+	})
+	t.Run("not those", func(t *testing.T) {
+		bubble(t, ax.Config{MaxConcurrent: 1, Budgets: map[string]ax.Budget{"bob": {Rate: []ax.Rate{{Limit: 1, Per: time.Hour}}, Over: ax.OverReject}}}, func(t *tester) {
+			require.NoError(t, t.Do(t.Context(), ax.Request{URL: at("/"), Owner: "bob"}).Err)
+			require.ErrorIs(t, t.Do(t.Context(), ax.Request{URL: at("/"), Owner: "bob", Fallback: fb}).Err, ax.ErrBudget, "OverReject means it")
+			t.Server.Reply = fHang
+			call := t.S.Submit(t.Context(), ax.Must(ax.Request{URL: at("/"), Cooldown: fSec, NoFallback: true}.Task()))
+			time.Sleep(fMS)
+			require.ErrorIs(t, t.Do(t.Context(), ax.Request{URL: at("/"), Cooldown: fSec, Fallback: fb}).Err, ax.ErrCooldown)
+			require.ErrorIs(t, t.Do(t.Context(), ax.Request{URL: at("/"), NoWait: true, Fallback: fb}).Err, ax.ErrWouldWait)
+			call.Cancel()
+		})
+	})
+}
+
+func TestF7IfNothingAnswersTheTasksOwnOutcomeStands(t *testing.T) {
+	broken := errors.New("static broken")
+	static := func(context.Context, *ax.Task, error) (*http.Response, error) { return nil, broken }
+	fb := &ax.Fallback{Alternate: fAlt("b.test", nil), Stale: time.Hour, Static: static}
+	wireB := errors.New("b is cut")
+	t.Run("answer", func(t *testing.T) {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = fHosts(map[string]fReply{"a.test": fAnswer(503, "own"), "b.test": fBreak(wireB)})
+			r := fGet("/")
+			r.Fallback = fb
+			res := t.Do(t.Context(), r)
+			require.Equal(t, "own", fBody(t, res))
+			require.Equal(t, 503, res.Status())
+			require.Equal(t, ax.FromNetwork, res.Resp.Source)
+			require.ErrorIs(t, res.Resp.Cause, wireB)
+			require.ErrorIs(t, res.Resp.Cause, broken)
+			require.Zero(t, t.S.Stats().Fallbacks)
+		})
+	})
+	t.Run("error", func(t *testing.T) {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = fHosts(map[string]fReply{"a.test": fBreak(errFWire), "b.test": fBreak(wireB)})
+			r := fGet("/")
+			r.Fallback = fb
+			res := t.Do(t.Context(), r)
+			for _, want := range []error{errFWire, wireB, broken} {
+				require.ErrorIs(t, res.Err, want)
+			}
+			require.Equal(t, at("/"), fError(t, res.Err).URL)
+		})
+	})
+}
+
+func TestF7AlternateIsAWholeTask(t *testing.T) {
+	c := fAlt("c.test", nil)
+	b := ax.Must(ax.Request{URL: "http://b.test/", Retry: fRetry(1), Fallback: &ax.Fallback{Alternate: c}}.Task())
+	bubble(t, ax.Config{}, func(t *tester) {
+		t.Server.Reply = fHosts(map[string]fReply{"a.test": fAnswer(503, ""), "b.test": fAnswer(502, "")})
+		r := fGet("/")
+		r.Fallback = &ax.Fallback{Alternate: b}
+		res := t.Do(t.Context(), r)
+		require.Equal(t, "c.test", fBody(t, res))
+		require.Equal(t, ax.FromAlternate, res.Resp.Source)
+		require.Equal(t, []time.Duration{0, 100 * fMS}, fHostHits(t, "b.test"), "with its own retry")
+		lanes := t.S.Stats().Lanes
+		require.EqualValues(t, 1, lanes["a.test"].Attempts)
+		require.EqualValues(t, 2, lanes["b.test"].Attempts)
+		require.EqualValues(t, 1, lanes["c.test"].Attempts)
+	})
+}
+
+func TestF7NoFallbackAndInheritance(t *testing.T) {
+	rows := []struct {
+		r    ax.Request
+		want string
+	}{
+		{ax.Request{URL: at("/")}, "scheduler"},
+		{ax.Request{URL: at("/"), NoFallback: true}, "own"},
+		{ax.Request{URL: at("/"), Fallback: &ax.Fallback{Static: fStatic("request")}}, "request"},
+		{ax.Request{URL: "http://lane.test/"}, "lane"},
+		{ax.Request{URL: "http://none.test/"}, "own"},
+	}
+	cfg := ax.Config{Fallback: &ax.Fallback{Static: fStatic("scheduler")}, Lanes: []ax.Lane{
+		{Name: "lane", Match: []string{"lane.test"}, Fallback: &ax.Fallback{Static: fStatic("lane")}},
+		{Name: "none", Match: []string{"none.test"}, NoFallback: true},
+	}}
+	for _, row := range rows {
+		bubble(t, cfg, func(t *tester) {
+			t.Server.Reply = fAnswer(503, "own")
+			require.Equal(t, row.want, fBody(t, t.Do(t.Context(), row.r)))
+		})
+	}
+}
+
+// TestF7SchedulerWideAlternateCannotLoop: it is refused by name, or ends after one hop.
+func TestF7SchedulerWideAlternateCannotLoop(t *testing.T) {
+	cfg := ax.Config{Fallback: &ax.Fallback{Alternate: fAlt("b.test", nil)}}
+	if _, err := ax.New(nil, cfg); err != nil {
+		require.ErrorContains(t, err, "Fallback.Alternate")
+		return
+	}
+	bubble(t, cfg, func(t *tester) {
+		t.Server.Reply = fAnswer(503, "own")
+		require.Equal(t, 503, t.Do(t.Context(), fGet("/")).Status())
+		require.Equal(t, 2, t.Server.Count())
+	})
+}

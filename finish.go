@@ -1,0 +1,295 @@
+package ax
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+)
+
+// verdict is what follows an attempt.
+type verdict uint8
+
+const (
+	verdictFinal verdict = iota // its outcome is the flight's
+	verdictRetry                // the flight is in backoff
+	verdictGone                 // nobody waits for it any more
+)
+
+// retryPlan is what the policy says about one outcome.
+type retryPlan struct {
+	wanted bool
+	delay  time.Duration
+	after  time.Duration // Retry-After, 0 = none
+	why    error         // why there will be no retry, where that is worth saying
+}
+
+// retryPolicy is the task's own, else the lane's; nil = no retries.
+func (f *flight) retryPolicy() *Retry {
+	switch {
+	case f.noRetry:
+		return nil
+	case f.task.r.Retry != nil:
+		p := f.task.r.Retry.resolved()
+		return &p
+	}
+	return f.lane.policy.retry
+}
+
+// plan asks the policy whether and when there is another attempt: on the
+// flight's goroutine, since the policy may be the user's.
+func (f *flight) plan(at *attempt, out *outcome) {
+	out.retry = retryPlan{}
+	p := f.retryPolicy()
+	if out.resp != nil {
+		if after, ok := retryAfter(out.resp.Header, f.s.wall(out.arrived)); ok {
+			out.retry.after = after
+		}
+	}
+	if p == nil || out.final || out.stream || !f.worth(p, at, out) {
+		return
+	}
+	t := f.task
+	if !t.idempotent() && !p.Unsafe && !notSent(out.err) {
+		return
+	}
+	if !t.replayable() {
+		out.retry.why = ErrNotReplayable
+		return
+	}
+	if at.n > p.Max {
+		return
+	}
+	f.schedule(p, at, out)
+}
+
+// worth is whether another attempt could do better.
+func (f *flight) worth(p *Retry, at *attempt, out *outcome) bool {
+	if out.err == ErrGrantLost {
+		return true
+	}
+	if p.If != nil {
+		return p.If(f.outcomeOf(at, out))
+	}
+	return worthRetrying(out.status(), out.err)
+}
+
+// schedule sets the delay, or says that it would be too long.
+func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
+	r := &out.retry
+	r.delay = max(p.delay(at.n-1, rand.Float64), r.after)
+	if r.delay > p.MaxDelay {
+		r.why = fmt.Errorf("ax: Retry-After of %v is over Retry.MaxDelay %v", r.after, p.MaxDelay)
+		return
+	}
+	s := f.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := f.deadline(); d != never && out.arrived.add(r.delay) >= d {
+		r.why = fmt.Errorf("%w: the next attempt is due in %v", ErrWouldExceedDeadline, r.delay)
+		return
+	}
+	if err := s.retryRefusedLocked(f, s.now()); err != nil {
+		r.why = err
+		return
+	}
+	r.wanted = true
+}
+
+// retryRefusedLocked is why ax itself would not send another attempt now.
+func (s *Scheduler) retryRefusedLocked(f *flight, now instant) error {
+	if err := s.retryBudgetLocked(f, now); err != nil {
+		return err
+	}
+	l := f.lane
+	if f.outer == nil && l.rejects(now) {
+		return s.circuitErrorLocked(l, now)
+	}
+	return nil
+}
+
+// retryBudgetLocked is whether the lane's retries leave room for one more now.
+func (s *Scheduler) retryBudgetLocked(f *flight, now instant) error {
+	ratio := f.retryRatio()
+	if f.lane.retries.allow(now, ratio) {
+		return nil
+	}
+	return &detailError{ErrRetryBudget, "retry budget of lane %q is used up: at most %g of its first attempts in 10s, or 3", []any{f.lane.name, ratio}}
+}
+
+// retryRatio is the retries allowed for each first attempt.
+func (f *flight) retryRatio() float64 {
+	if p := f.retryPolicy(); p != nil {
+		return p.Budget
+	}
+	return defaultRetryBudget
+}
+
+// finishAttempt takes the outcome of an attempt: gives its permit back or hands
+// it to the stream, tells the breaker, heeds what the server asked for, and
+// decides what follows.
+func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
+	if !out.stream {
+		at.finish()
+	}
+	s.mu.Lock()
+	now := s.now()
+	gone := at.abandoned
+	v := verdictGone
+	if !gone {
+		s.recordLocked(at, &out, now)
+		f.hauntedLocked(&out)
+		s.heedLocked(at, &out, now)
+		v = s.nextLocked(f, &out, now)
+		f.last = out
+	}
+	if v == verdictGone && out.stream {
+		s.later(func() { at.stream.abort(context.Canceled) })
+	} else if !out.stream {
+		s.giveBackLocked(&at.hold, now)
+	}
+	s.dispatchLocked(now)
+	s.unlock()
+	if gone {
+		return verdictGone
+	}
+	f.tellOutcome(at, &out, v)
+	return v
+}
+
+// recordLocked tells breaker and statistics what the attempt came to.
+func (s *Scheduler) recordLocked(at *attempt, out *outcome, now instant) {
+	h := &at.hold
+	l := h.lane
+	if l == nil {
+		return
+	}
+	if out.kind != outcomeNeutral {
+		l.stats.service.record(out.took)
+		if out.kind == outcomeFailure {
+			l.stats.failures++
+		}
+	}
+	if !h.judged {
+		return
+	}
+	h.judged = false
+	if out.kind == outcomeNeutral {
+		l.brk.abandon(now, h.permit)
+		s.breakerMovedLocked(l, now)
+		return
+	}
+	failed := out.kind == outcomeFailure
+	if slow := l.policy.breaker.SlowCall; slow > 0 && out.took > slow {
+		failed = true
+	}
+	l.brk.done(now, h.permit, failed)
+	s.breakerMovedLocked(l, now)
+}
+
+// heedLocked does what the server asked for: a pause of its lane.
+func (s *Scheduler) heedLocked(at *attempt, out *outcome, now instant) {
+	l := at.hold.lane
+	if l == nil || out.resp == nil {
+		return
+	}
+	longest := 30 * time.Second
+	if p := l.policy.retry; p != nil {
+		longest = p.MaxDelay
+	}
+	var pause time.Duration
+	switch out.status() {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		pause = out.retry.after
+	}
+	if reset, ok := quotaReset(out.resp.Header, s.wall(now)); ok {
+		pause = max(pause, reset)
+	}
+	if pause > 0 {
+		s.pauseLocked(l, out.arrived.add(min(pause, longest)), now)
+	}
+}
+
+// nextLocked decides whether the flight goes on.
+func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
+	s.setAlarmLocked(&f.alarm, f, never)
+	if f.state != flightRunning {
+		return verdictGone
+	}
+	if out.payload != nil {
+		f.answer = out.payload
+	}
+	f.retryIn = out.retry.after
+	if !out.retry.wanted {
+		f.state = flightSettling
+		return verdictFinal
+	}
+	f.state = flightResting
+	if f.wait.ready == nil {
+		f.wait.ready = make(chan signal, 1)
+	}
+	f.lane.resting++
+	s.setAlarmLocked(&f.alarm, f, now.add(out.retry.delay))
+	return verdictRetry
+}
+
+// requeueLocked ends a backoff: the flight waits for its next permit, with the
+// rank it always had.
+func (s *Scheduler) requeueLocked(f *flight, now instant) {
+	l := f.lane
+	l.resting--
+	f.state = flightWaiting
+	if f.outer == nil {
+		f.wait.kind = waitRetry
+		if l.rejects(now) {
+			s.pushLocked(&f.wait, now)
+			s.refuseLocked(f, "retry", s.circuitErrorLocked(l, now), now)
+			return
+		}
+	}
+	if s.state != lifeOpen {
+		if err := s.strandedLocked(l, now); err != nil {
+			s.pushLocked(&f.wait, now)
+			s.refuseLocked(f, "retry", err, now)
+			return
+		}
+	}
+	if f.queueTimeout > 0 {
+		s.setAlarmLocked(&f.alarm, f, now.add(f.queueTimeout))
+	}
+	s.pushLocked(&f.wait, now)
+}
+
+// abandonLocked leaves an attempt that does not notice its end to itself: it
+// keeps its permit until it returns, the flight goes on without it.
+func (s *Scheduler) abandonLocked(f *flight, at *attempt, now instant) {
+	at.abandoned = true
+	err, cause := at.ending()
+	out := at.ended(err, cause)
+	out.arrived = now
+	out.took = now.sub(at.began)
+	s.later(func() { go f.goOn(at, out) }) // ends with the flight; Close waits for it
+}
+
+// goOn drives a flight whose attempt was abandoned.
+func (f *flight) goOn(at *attempt, out outcome) {
+	s := f.s
+	f.plan(at, &out)
+	s.mu.Lock()
+	now := s.now()
+	s.recordLocked(at, &out, now)
+	v := s.nextLocked(f, &out, now)
+	f.last = out
+	ready := make(chan signal, 1) // the old one is the abandoned goroutine's
+	f.wait.ready = ready
+	s.dispatchLocked(now)
+	s.unlock()
+	f.tellOutcome(at, &out, v)
+	switch v {
+	case verdictRetry:
+		f.drive(<-ready, func() signal { return <-ready })
+	case verdictFinal:
+		f.settle()
+	}
+}

@@ -1,0 +1,349 @@
+package ax
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// flightState says where a flight is on its way.
+type flightState uint8
+
+const (
+	flightNew      flightState = iota
+	flightWaiting              // in a queue
+	flightResting              // in backoff
+	flightRunning              // an attempt holds a permit
+	flightSettling             // its last outcome is known; a fallback may run
+	flightDone
+)
+
+// flight is one piece of work on its way to an answer: queued, tried, tried
+// again. It belongs to its callers, one or many, and ends when the last of them
+// leaves. Guarded by the scheduler's mutex but where said.
+type flight struct {
+	s      *Scheduler
+	task   *Task // the first caller's, as are retry, fallback and window
+	lane   *lane
+	owner  *owner
+	values context.Context // the first caller's
+	outer  *attempt        // what it is nested in
+	wait   waiter
+	rank   rank // the best of its callers'
+
+	state      flightState
+	lone       bool // runs on its only caller's goroutine
+	single     bool // Transport(): one hop
+	named      bool // its lane was named
+	exempt     bool // outside MaxQueue
+	keyed      bool // stands in s.flights under key
+	outdated   bool // a write to its URL came after its start: not kept, not joined
+	noRetry    bool
+	entered    bool // admission let it wait
+	overBudget bool // it met its owner's budget
+	attempts   int32
+
+	key            flightKey
+	callers        callerSet
+	attemptTimeout time.Duration // the longest of its callers'; 0 = none
+	queueTimeout   time.Duration // of the wait after a backoff; 0 = none
+	waited         time.Duration
+	alarm          alarm // end of backoff, then of the wait after it; an attempt's deadline
+	at             *attempt
+	last           outcome  // of the last attempt; its goroutine's alone
+	answer         *payload // the last answer seen
+	retryIn        time.Duration
+	work           func(ctx context.Context) error // Run: in place of the executor
+	quit           func()                          // ends flightContext
+	priority       Priority
+	born           instant
+	shareable      bool // its success may be kept under key
+	ghost          *ghost
+	refusal        error // why ax goes no further, and Error.Op of that
+	refusedOp      string
+	hedge          *hedge
+}
+
+// flightKey is under what a flight can be found: results are shared within one
+// lane.
+type flightKey struct {
+	dedupeKey
+	lane *lane
+}
+
+// caller is one task given to Do or Submit, and its one end.
+type caller struct {
+	s                   *Scheduler
+	task                *Task
+	ctx                 context.Context
+	f                   *flight // nil once it has left, and for an answer without one
+	call                *Call   // nil for Do
+	ev                  *outbox // nil without OnEvent
+	more                *callerExtras
+	done                chan struct{} // closed when decided; nil for a lone one
+	res                 *result
+	node                heapNode[*caller]
+	rank                rank
+	alarm               alarm // QueueTimeout of the wait for the first start
+	seq                 uint64
+	born                instant
+	kind                EventKind // its end; 0 while undecided
+	notes               note
+	joined              bool // a flight that another began
+	bare                bool // its errors leave out what http.Client adds
+	laneName, ownerName string
+}
+
+// callerExtras is what few callers have.
+type callerExtras struct {
+	tags  []string
+	scope *Scope
+	name  *nameEntry
+	cool  *cooldown
+}
+
+// result is what a flight, or what ax itself, answers: shared by all callers.
+type result struct {
+	kind     EventKind      // terminal
+	payload  *payload       // an answer whose body is in memory
+	stream   *attempt       // one whose body is still arriving; for one caller
+	streamed *http.Response // its answer
+	err      error          // no answer
+	op       string
+	cause    error
+	source   Source
+	shared   bool // by more than one reader: each gets copies
+	attempts int
+	waited   time.Duration
+	arrived  instant
+	last     *payload // the last answer seen before err
+	retryIn  time.Duration
+}
+
+// extras makes room for what few callers have.
+func (c *caller) extras() *callerExtras {
+	if c.more == nil {
+		c.more = new(callerExtras)
+	}
+	return c.more
+}
+
+// ringLocked: QueueTimeout has passed. It bounds the wait for the first start
+// only.
+func (c *caller) ringLocked(now instant) {
+	if c.kind != 0 || c.f == nil || c.f.attempts > 0 {
+		return
+	}
+	err := queueTimeout(now.sub(c.born))
+	if c.f.callers.len() == 1 {
+		c.s.refuseLocked(c.f, "queue", err, now)
+		return
+	}
+	c.s.leaveLocked(c, &result{kind: EventRejected, op: "queue", err: err}, now)
+}
+
+// ringLocked: the flight's own moment has come, whatever it does now.
+func (f *flight) ringLocked(now instant) {
+	s := f.s
+	switch f.state {
+	case flightResting:
+		s.requeueLocked(f, now)
+	case flightWaiting:
+		s.refuseLocked(f, "queue", queueTimeout(now.sub(f.wait.since)), now)
+	case flightRunning:
+		s.attemptDueLocked(f, now)
+	}
+}
+
+// deadline is the latest of its callers': the flight is worth starting as long
+// as one of them can still be answered.
+func (f *flight) deadline() instant {
+	latest := instant(0)
+	f.callers.each(func(c *caller) bool {
+		d, ok := c.ctx.Deadline()
+		if !ok {
+			latest = never
+			return false
+		}
+		latest = max(latest, f.s.fromWall(d))
+		return true
+	})
+	return latest
+}
+
+// callerSet is the callers of one flight in order of rank. Most flights have
+// one, who then needs no heap.
+type callerSet struct {
+	one  *caller
+	many heap[*caller]
+}
+
+func (cs *callerSet) len() int {
+	if cs.one != nil {
+		return 1
+	}
+	return cs.many.len()
+}
+
+// best is the caller whose rank the flight has, and whose name its events bear.
+func (cs *callerSet) best() *caller {
+	if cs.one != nil {
+		return cs.one
+	}
+	if _, n, ok := cs.many.top(); ok {
+		return n.item
+	}
+	return nil
+}
+
+func (cs *callerSet) add(c *caller) {
+	if cs.len() == 0 {
+		cs.one = c
+		return
+	}
+	if first := cs.one; first != nil {
+		cs.one = nil
+		cs.push(first)
+	}
+	cs.push(c)
+}
+
+func (cs *callerSet) push(c *caller) {
+	c.node.item = c
+	cs.many.push(c.rank, &c.node)
+}
+
+func (cs *callerSet) remove(c *caller) {
+	if cs.one == c {
+		cs.one = nil
+		return
+	}
+	cs.many.remove(&c.node)
+}
+
+// pop takes out the best.
+func (cs *callerSet) pop() *caller {
+	c := cs.best()
+	if c != nil {
+		cs.remove(c)
+	}
+	return c
+}
+
+func (cs *callerSet) each(visit func(*caller) bool) {
+	if cs.one != nil {
+		visit(cs.one)
+		return
+	}
+	cs.many.each(func(_ rank, n *heapNode[*caller]) bool { return visit(n.item) })
+}
+
+// leaveLocked gives c an end of its own; the last to leave ends the flight and
+// frees its key, all in this critical section.
+func (s *Scheduler) leaveLocked(c *caller, res *result, now instant) bool {
+	if c.kind != 0 {
+		return false
+	}
+	f := c.f
+	s.endLocked(c, res, now)
+	if f == nil {
+		return true
+	}
+	f.callers.remove(c)
+	if f.callers.len() == 0 {
+		s.abortLocked(f, res, now)
+		return true
+	}
+	s.rerankFlightLocked(f, now)
+	return true
+}
+
+// rerankFlightLocked gives f the best rank of those who are left.
+func (s *Scheduler) rerankFlightLocked(f *flight, now instant) {
+	best := f.callers.best().rank
+	if best == f.rank {
+		return
+	}
+	f.rank = best
+	if f.state == flightWaiting {
+		s.rerankLocked(&f.wait, now)
+		s.dispatchLocked(now)
+	}
+}
+
+// abortLocked ends a flight that nobody wants any more. A running attempt is
+// cancelled and gives back what it holds when its executor returns.
+func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
+	s.unkeyLocked(f)
+	s.setAlarmLocked(&f.alarm, f, never)
+	was := f.state
+	if was == flightDone {
+		return
+	}
+	f.state = flightDone
+	switch was {
+	case flightWaiting:
+		s.dropLocked(&f.wait, now)
+		s.wakeLocked(f, sigOver)
+		s.dispatchLocked(now)
+	case flightResting:
+		f.lane.resting--
+		s.wakeLocked(f, sigOver)
+		s.setLaneAlarmLocked(f.lane, never, now)
+	case flightRunning, flightSettling:
+		if f.hedge != nil {
+			s.abortHedgeLocked(f.hedge, now)
+		}
+		if f.quit != nil {
+			s.later(f.quit)
+		}
+		if at := f.at; at != nil {
+			if at.hopping != nil {
+				s.dropLocked(at.hopping, now)
+			}
+			cause := res.err
+			s.later(func() { at.cancel(context.Canceled, cause) })
+		}
+	}
+}
+
+// refuseLocked ends what f waits for: without an attempt it is the task's end,
+// else it makes the last outcome final.
+func (s *Scheduler) refuseLocked(f *flight, op string, err error, now instant) {
+	switch f.state {
+	case flightWaiting:
+		s.dropLocked(&f.wait, now)
+	case flightResting:
+		f.lane.resting--
+	case flightNew:
+	default:
+		return
+	}
+	f.state = flightSettling
+	f.refusal, f.refusedOp = err, op
+	s.setAlarmLocked(&f.alarm, f, never)
+	s.wakeLocked(f, sigRefused)
+}
+
+// refusalOp is Error.Op of a refusal now.
+func (f *flight) refusalOp() string {
+	switch {
+	case !f.entered:
+		return "admit"
+	case f.attempts > 0:
+		return "retry"
+	}
+	return "queue"
+}
+
+// wakeLocked sends f's goroutine on, or gives it one. A lone flight's caller
+// that has not begun to wait looks at the state itself.
+func (s *Scheduler) wakeLocked(f *flight, sig signal) {
+	switch {
+	case f.wait.ready != nil:
+		s.todo = append(s.todo, todo{f: f, sig: sig})
+	case !f.lone && sig != sigOver:
+		f.wait.ready = make(chan signal, 1)
+		s.todo = append(s.todo, todo{f: f, sig: sig, spawn: true})
+	}
+}

@@ -1,0 +1,337 @@
+package ax_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/stretchr/testify/require"
+)
+
+// fGovernor is a scripted Governor and Pauser. The zero value grants everything.
+type fGovernor struct {
+	Answer func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) // n: 1 = the first ask
+
+	mu       sync.Mutex
+	asks     []ax.Ask
+	times    []time.Time
+	released int
+	pauses   map[string]time.Time
+}
+
+// Acquire records the ask.
+func (g *fGovernor) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
+	g.mu.Lock()
+	g.asks, g.times = append(g.asks, a), append(g.times, time.Now())
+	n := len(g.asks)
+	g.mu.Unlock()
+	grant, err := ax.Grant{}, error(nil)
+	if g.Answer != nil {
+		grant, err = g.Answer(ctx, n, a)
+	}
+	if err == nil && grant.RetryIn == 0 && grant.Release == nil {
+		grant.Release = g.release
+	}
+	return grant, err
+}
+
+func (g *fGovernor) release() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.released++
+}
+
+// PauseUntil records a pause.
+func (g *fGovernor) PauseUntil(lane string, until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pauses == nil {
+		g.pauses = map[string]time.Time{}
+	}
+	g.pauses[lane] = until
+}
+
+// Asks are the asks so far.
+func (g *fGovernor) Asks() []ax.Ask {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]ax.Ask(nil), g.asks...)
+}
+
+// Released counts the calls of Release.
+func (g *fGovernor) Released() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.released
+}
+
+func TestL9AsksOnceForEachAttemptAndReleasesAfterIt(t *testing.T) {
+	g := &fGovernor{}
+	bubble(t, ax.Config{Governor: g, Retry: fRetry(1), Dedupe: &ax.Dedupe{}}, func(t *tester) {
+		t.Server.Reply = fScript(after(fSec, 503, ""), after(fSec, 200, ""))
+		r := ax.Request{URL: at("/"), Owner: "ann", Priority: ax.Important}
+		a := t.Go(t.Context(), r)
+		t.Until(500 * fMS)
+		b := t.Go(t.Context(), r) // a sharer asks nothing
+		t.Until(999 * fMS)
+		require.Zero(t, g.Released(), "held while the attempt runs")
+		t.Until(1050 * fMS)
+		require.Equal(t, 1, g.Released(), "a waiting retry holds nothing")
+		ra, rb := <-a, <-b
+		require.NoError(t, ra.Err)
+		require.NoError(t, rb.Err)
+		time.Sleep(fMS)
+		require.Equal(t, 2, g.Released())
+		asks := g.Asks()
+		require.Len(t, asks, 2)
+		for _, ask := range asks {
+			require.Equal(t, "a.test", ask.Lane)
+			require.Equal(t, "ann", ask.Owner)
+			require.Equal(t, ax.Important, ask.Priority)
+			require.Equal(t, ra.Resp.Seq, ask.Seq)
+			// urgentAt = submitted + (Urgent - Important) x AgingStep [O1], the same for the retry
+			require.WithinDuration(t, t.start.Add(6*fSec), ask.Rank, 0)
+		}
+	})
+}
+
+func TestL9RefusalTakesNothingAndTheLaneSleeps(t *testing.T) {
+	g := &fGovernor{}
+	g.Answer = func(_ context.Context, n int, a ax.Ask) (ax.Grant, error) {
+		if n == 1 {
+			return ax.Grant{RetryIn: 2 * fSec}, nil
+		}
+		return ax.Grant{}, nil
+	}
+	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1, Rate: []ax.Rate{{Limit: 1, Per: 100 * fSec}}}, func(t *tester) {
+		c := t.Go(t.Context(), fGet("/"))
+		t.Until(fSec)
+		require.Zero(t, t.Server.Count())
+		require.Zero(t, t.S.Stats().Active)
+		require.Len(t, g.Asks(), 1, "it sleeps")
+		r := <-c
+		require.NoError(t, r.Err)
+		require.GreaterOrEqual(t, r.At, 2*fSec)
+		require.LessOrEqual(t, r.At, 4*fSec, "RetryIn plus jitter; the one token was not burnt")
+		require.Len(t, g.Asks(), 2)
+		require.Equal(t, 1, g.Released(), "only what was granted")
+	})
+}
+
+func TestL9RefusalLeavesSlotAndTokenToOtherLanes(t *testing.T) {
+	g := &fGovernor{Answer: func(_ context.Context, _ int, a ax.Ask) (ax.Grant, error) {
+		if a.Lane == "a.test" {
+			return ax.Grant{RetryIn: time.Hour}, nil
+		}
+		return ax.Grant{}, nil
+	}}
+	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1, Rate: []ax.Rate{{Limit: 1, Per: time.Minute}}}, func(t *tester) {
+		a := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
+		t.Until(fSec)
+		require.Equal(t, fSec, t.Do(t.Context(), ax.Request{URL: "http://b.test/"}).At)
+		a.Cancel()
+		_, err := a.Result()
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestL9ErrorIsARefusal(t *testing.T) {
+	g := &fGovernor{Answer: func(_ context.Context, n int, _ ax.Ask) (ax.Grant, error) {
+		if n < 4 {
+			return ax.Grant{}, errors.New("store is down")
+		}
+		return ax.Grant{}, nil
+	}}
+	bubble(t, ax.Config{Governor: g, Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
+		res := t.Do(t.Context(), fGet("/"))
+		require.NoError(t, res.Err)
+		require.Equal(t, 1, res.Resp.Attempts)
+		require.Len(t, g.Asks(), 4)
+		require.Positive(t, res.At, "no hot loop")
+		require.LessOrEqual(t, res.At, 10*fSec)
+		require.Zero(t, fLane(t).Failures)
+	})
+}
+
+func TestL9ABetterNewcomerEndsTheSleepOnce(t *testing.T) {
+	g := &fGovernor{}
+	g.Answer = func(context.Context, int, ax.Ask) (ax.Grant, error) { return ax.Grant{RetryIn: time.Minute}, nil }
+	bubble(t, ax.Config{Governor: g}, func(t *tester) {
+		submit := func(p ax.Priority) *ax.Call {
+			return t.S.Submit(t.Context(), ax.Must(ax.Request{URL: at("/"), Priority: p}.Task()))
+		}
+		submit(ax.Normal)
+		t.Until(fSec)
+		require.Len(t, g.Asks(), 1)
+		submit(ax.Normal)
+		t.Until(2 * fSec)
+		require.Len(t, g.Asks(), 1, "a worse one does not")
+		submit(ax.Urgent)
+		t.Until(3 * fSec)
+		asks := g.Asks()
+		require.Len(t, asks, 2, "a better one does")
+		require.Equal(t, ax.Urgent, asks[1].Priority)
+	})
+}
+
+// TestL9TheGrantGoesToTheBestTaskOfThatMoment, whoever it was asked for.
+func TestL9TheGrantGoesToTheBestTaskOfThatMoment(t *testing.T) {
+	g := &fGovernor{Answer: func(_ context.Context, n int, _ ax.Ask) (ax.Grant, error) {
+		if n == 1 {
+			time.Sleep(fSec)
+		}
+		return ax.Grant{}, nil
+	}}
+	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1}, func(t *tester) {
+		t.Server.Reply = after(100*fMS, 200, "")
+		low := t.Go(t.Context(), fGet("/low"))
+		t.Until(500 * fMS)
+		urgent := t.Go(t.Context(), ax.Request{URL: at("/urgent"), Priority: ax.Urgent})
+		require.Equal(t, 1100*fMS, (<-urgent).At)
+		require.Equal(t, 1200*fMS, (<-low).At)
+		require.Equal(t, []string{"/urgent", "/low"}, t.Server.Paths())
+	})
+}
+
+func TestL9AGrantThatNobodyWantsIsReleased(t *testing.T) {
+	g := &fGovernor{Answer: func(context.Context, int, ax.Ask) (ax.Grant, error) { time.Sleep(fSec); return ax.Grant{}, nil }}
+	bubble(t, ax.Config{Governor: g}, func(t *tester) {
+		c := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
+		t.Until(500 * fMS)
+		c.Cancel()
+		_, err := c.Result()
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 500*fMS, t.At(), "the caller does not wait for the governor")
+		t.Until(2 * fSec)
+		require.Equal(t, 1, g.Released())
+		require.Zero(t, t.Server.Count())
+		require.Zero(t, t.S.Stats().Active)
+	})
+}
+
+// TestL9OneAskPerReservedSlot: never more asks under way than slots.
+func TestL9OneAskPerReservedSlot(t *testing.T) {
+	var mu sync.Mutex
+	now, peak := 0, 0
+	g := &fGovernor{Answer: func(context.Context, int, ax.Ask) (ax.Grant, error) {
+		mu.Lock()
+		now++
+		peak = max(peak, now)
+		mu.Unlock()
+		time.Sleep(10 * fMS)
+		mu.Lock()
+		now--
+		mu.Unlock()
+		return ax.Grant{}, nil
+	}}
+	bubble(t, ax.Config{Governor: g, MaxConcurrent: 3}, func(t *tester) {
+		var cs []<-chan result
+		for range 30 {
+			cs = append(cs, t.Go(t.Context(), fGet("/")))
+		}
+		for _, c := range cs {
+			require.NoError(t, (<-c).Err)
+		}
+		require.Equal(t, 3, peak)
+		require.Equal(t, 100*fMS, t.At())
+		time.Sleep(fMS)
+		require.Equal(t, len(g.Asks()), g.Released(), "each grant is given back")
+	})
+}
+
+func TestL9LostGrantIsNeutralAndRetried(t *testing.T) {
+	lose := func(n int, _ ax.Ask) chan struct{} {
+		lost := make(chan struct{})
+		if n == 1 {
+			time.AfterFunc(fSec, func() { close(lost) })
+		}
+		return lost
+	}
+	g := &fGovernor{}
+	g.Answer = func(_ context.Context, n int, a ax.Ask) (ax.Grant, error) { return ax.Grant{Lost: lose(n, a)}, nil }
+	ev := &fEvents{}
+	bubble(t, ax.Config{Governor: g, OnEvent: ev.Add, Retry: fRetry(2), Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
+		t.Server.Reply = fScript(fHang, fAnswer(200, "ok"))
+		res := t.Do(t.Context(), fGet("/"))
+		require.Equal(t, "ok", fBody(t, res))
+		require.Equal(t, []time.Duration{0, 1100 * fMS}, t.Server.Times())
+		require.True(t, t.Server.Hits()[0].Canceled)
+		require.Zero(t, fLane(t).Failures)
+		require.ErrorIs(t, ev.Of(ax.EventAttemptDone)[0].Err, ax.ErrGrantLost)
+	})
+	g2 := &fGovernor{}
+	g2.Answer = func(_ context.Context, n int, a ax.Ask) (ax.Grant, error) { return ax.Grant{Lost: lose(n, a)}, nil }
+	bubble(t, ax.Config{Governor: g2, Retry: fRetry(2)}, func(t *tester) {
+		t.Server.Reply = fHang
+		res := t.Do(t.Context(), ax.Request{Method: "POST", URL: at("/"), Body: []byte("x")})
+		require.ErrorIs(t, res.Err, ax.ErrGrantLost, "method safety holds here too")
+		require.Equal(t, fSec, res.At)
+		require.Equal(t, 1, t.Server.Count())
+		require.EqualValues(t, 1, t.S.Stats().Failed, "the caller did not end it")
+	})
+}
+
+func TestL9ASlowGovernorDoesNotStallOtherLanes(t *testing.T) {
+	g := &fGovernor{Answer: func(ctx context.Context, _ int, a ax.Ask) (ax.Grant, error) {
+		if a.Lane == "a.test" {
+			<-ctx.Done() // it hangs until the scheduler ends
+			return ax.Grant{}, ctx.Err()
+		}
+		return ax.Grant{}, nil
+	}}
+	bubble(t, ax.Config{Governor: g}, func(t *tester) {
+		a := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
+		t.Until(fSec)
+		for range 10 {
+			require.Equal(t, fSec, t.Do(t.Context(), ax.Request{URL: "http://b.test/"}).At)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), fSec)
+		defer cancel()
+		require.ErrorIs(t, t.Do(ctx, fGet("/")).Err, context.DeadlineExceeded)
+		require.NoError(t, t.S.Close())
+		_, err := a.Result()
+		require.ErrorIs(t, err, ax.ErrClosed)
+	})
+}
+
+// TestL9LocalLimitsComeFirst: the governor is asked only for a task about to start.
+func TestL9LocalLimitsComeFirst(t *testing.T) {
+	g := &fGovernor{}
+	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1}, func(t *tester) {
+		t.Server.Reply = after(fSec, 200, "")
+		a, b := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))
+		t.Until(500 * fMS)
+		require.Len(t, g.Asks(), 1)
+		<-a
+		<-b
+		require.Len(t, g.Asks(), 2)
+	})
+}
+
+func TestL9ThePauserIsToldOfPauses(t *testing.T) {
+	g := &fGovernor{}
+	bubble(t, ax.Config{Governor: g}, func(t *tester) {
+		t.Server.Reply = fOnce(429, "Retry-After: 7")
+		t.Do(t.Context(), fGet("/"))
+		time.Sleep(fMS)
+		g.mu.Lock()
+		until := g.pauses["a.test"]
+		g.mu.Unlock()
+		require.WithinDuration(t, t.start.Add(7*fSec), until, 0)
+	})
+}
+
+// TestL9StrictRank: with StrictPriority the rank is submission minus priority × 1000 h.
+func TestL9StrictRank(t *testing.T) {
+	g := &fGovernor{}
+	bubble(t, ax.Config{Governor: g, StrictPriority: true}, func(t *tester) {
+		t.Until(fSec)
+		t.Do(t.Context(), ax.Request{URL: at("/"), Priority: ax.Urgent})
+		t.Do(t.Context(), ax.Request{URL: at("/"), Priority: ax.Low})
+		require.WithinDuration(t, t.start.Add(fSec-2000*time.Hour), g.Asks()[0].Rank, 0)
+		require.WithinDuration(t, t.start.Add(fSec+1000*time.Hour), g.Asks()[1].Rank, 0)
+	})
+}

@@ -1,0 +1,175 @@
+package ax
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// hedge is the second attempt of a flight whose first is slow: the first
+// success of the two wins. Its waiter and attempt are guarded by the scheduler's
+// mutex.
+type hedge struct {
+	f    *flight
+	wait waiter
+	at   *attempt
+	sent bool
+}
+
+// hedgePolicy is the task's own, else the lane's; nil for a task that may not be
+// sent twice, that is nested, or that the user has not asked it for.
+func (f *flight) hedgePolicy() *Hedge {
+	h := f.task.r.Hedge
+	if h == nil {
+		h = f.lane.policy.hedge
+	}
+	if h = hedging(h); h == nil || f.outer != nil || f.work != nil || !f.task.idempotent() || !f.task.replayable() {
+		return nil
+	}
+	return h
+}
+
+// hedgeAfter is how slow the first attempt must be: what the policy says, else
+// the lane's 95th percentile, once it has been measured often enough.
+func (f *flight) hedgeAfter() (after time.Duration, hedged bool) {
+	h := f.hedgePolicy()
+	if h == nil || f.attempts > 1 {
+		return 0, false
+	}
+	if h.After > 0 {
+		return h.After, true
+	}
+	service := &f.lane.stats.service
+	return service.quantile(0.95), service.count() >= hedgeSamples
+}
+
+// hedgeSamples is how many outcomes a lane's 95th percentile needs to mean
+// something: five in a hundred are beyond it.
+const hedgeSamples = 20
+
+var errHedgeLost = errors.New("ax: the other attempt answered first")
+
+// landed is one of two attempts that has come to an outcome.
+type landed struct {
+	at  *attempt
+	out outcome
+}
+
+// tryHedged is try, with a second attempt beside the first if that is slow. The
+// winner's outcome is returned, and f.at is the winner.
+func (f *flight) tryHedged(at *attempt, after time.Duration) outcome {
+	results := make(chan landed, 2) // room for both: nobody waits for the loser
+	send := func(at *attempt) {
+		go func() { results <- landed{at, f.tryRecovered(at)} }() // ends with the attempt; its permit is given back by whoever receives
+	}
+	send(at)
+	timer := time.NewTimer(after)
+	defer timer.Stop()
+	select {
+	case first := <-results:
+		return first.out
+	case <-timer.C:
+	}
+	h := f.s.askHedge(f)
+	if h == nil {
+		return (<-results).out
+	}
+	running := 1
+	granted := h.wait.ready
+	for {
+		select {
+		case sig := <-granted:
+			granted = nil
+			if sig == sigGranted {
+				running++
+				send(h.at)
+			}
+		case got := <-results:
+			running--
+			if running == 0 || got.out.kind == outcomeSuccess {
+				f.s.endHedge(f, h, got, results, running)
+				return got.out
+			}
+			f.s.finishLoser(got)
+		}
+	}
+}
+
+// tryRecovered is try on a goroutine of its own: a panic is the outcome.
+func (f *flight) tryRecovered(at *attempt) (out outcome) {
+	defer func() {
+		if v := recover(); v != nil {
+			out = outcome{err: newPanicError(v), final: true}
+		} else if out.took == 0 && out.err == nil && out.resp == nil && f.work == nil {
+			out = outcome{err: errAttemptAborted, final: true}
+		}
+	}()
+	return f.try(at)
+}
+
+// askHedge queues a second attempt of f with f's rank, if the retry budget has
+// room for it and nothing else forbids it.
+func (s *Scheduler) askHedge(f *flight) *hedge {
+	s.mu.Lock()
+	defer s.unlock()
+	now := s.now()
+	if f.state != flightRunning || s.state == lifeClosed || !f.lane.retries.allow(now, f.retryRatio()) || f.lane.rejects(now) {
+		return nil
+	}
+	h := &hedge{f: f}
+	h.at = f.newAttempt(hold{})
+	h.at.n++
+	h.at.watched = context.Background() // its timer is its own
+	h.wait = waiter{f: f, lane: f.lane, owner: f.owner, at: h.at, kind: waitRetry, ready: make(chan signal, 1)}
+	h.wait.node.item = &h.wait
+	f.hedge = h
+	s.pushLocked(&h.wait, now)
+	s.dispatchLocked(now)
+	return h
+}
+
+// abortHedgeLocked ends the second attempt, queued or running.
+func (s *Scheduler) abortHedgeLocked(h *hedge, now instant) {
+	s.dropLocked(&h.wait, now)
+	at := h.at
+	s.later(func() { at.cancel(context.Canceled, errHedgeLost) })
+}
+
+// endHedge makes got the outcome of the flight and ends the other attempt,
+// which says nothing about the server.
+func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan landed, running int) {
+	s.mu.Lock()
+	now := s.now()
+	s.dropLocked(&h.wait, now)
+	other := h.at
+	if got.at == h.at {
+		other = f.at
+		f.at = h.at
+	}
+	f.hedge = nil
+	granted := other.hold.lane != nil
+	if running == 0 && granted { // permitted at this very moment, never sent
+		s.giveBackLocked(&other.hold, now)
+	}
+	s.dispatchLocked(now)
+	s.unlock()
+	other.cancel(context.Canceled, errHedgeLost)
+	if running > 0 {
+		go func() { s.finishLoser(<-results) }() // ends with the attempt, which has just been cancelled
+	}
+}
+
+// finishLoser gives back what an attempt held whose outcome nobody wants.
+func (s *Scheduler) finishLoser(l landed) {
+	l.at.finish()
+	if l.out.resp != nil && l.out.stream {
+		l.out.resp.Body.Close()
+		return
+	}
+	s.mu.Lock()
+	now := s.now()
+	s.recordLocked(l.at, &l.out, now)
+	s.giveBackLocked(&l.at.hold, now)
+	s.dispatchLocked(now)
+	s.unlock()
+}

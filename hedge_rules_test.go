@@ -1,0 +1,194 @@
+package ax_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/stretchr/testify/require"
+)
+
+// fHedged is a GET that is hedged after 100 ms.
+func fHedged() ax.Request {
+	r := fGet("/")
+	r.Hedge = &ax.Hedge{After: 100 * fMS}
+	return r
+}
+
+func TestHedgeSecondAttemptWins(t *testing.T) {
+	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 2, MinCalls: 1}}, func(t *tester) {
+		t.Server.Reply = fScript(after(fSec, 200, "slow"), after(50*fMS, 200, "quick"))
+		res := t.Do(t.Context(), fHedged())
+		require.Equal(t, "quick", fBody(t, res))
+		require.Equal(t, 150*fMS, res.At)
+		require.Equal(t, []time.Duration{0, 100 * fMS}, t.Server.Times())
+		time.Sleep(fMS)
+		require.True(t, t.Server.Hits()[0].Canceled, "the loser is cancelled")
+		require.Equal(t, 150*fMS, t.Server.Hits()[0].End)
+		require.Zero(t, t.S.Stats().Active)
+		require.EqualValues(t, 2, t.S.Stats().Attempts)
+		require.Zero(t, fLane(t).Failures, "the loser is neutral")
+		require.Equal(t, ax.BreakerClosed, fLane(t).Breaker)
+	})
+}
+
+func TestHedgeFirstAttemptMayStillWin(t *testing.T) {
+	bubble(t, ax.Config{}, func(t *tester) {
+		t.Server.Reply = fScript(after(200*fMS, 200, "first"), after(fSec, 200, "second"))
+		res := t.Do(t.Context(), fHedged())
+		require.Equal(t, "first", fBody(t, res))
+		require.Equal(t, 200*fMS, res.At)
+		time.Sleep(fMS)
+		require.True(t, t.Server.Hits()[1].Canceled)
+	})
+}
+
+// TestHedgeFirstSuccessWins: a failure that comes first does not.
+func TestHedgeFirstSuccessWins(t *testing.T) {
+	rows := map[string][2]fReply{
+		"second fails": {after(300*fMS, 200, "good"), after(50*fMS, 503, "bad")},
+		"second cut":   {after(300*fMS, 200, "good"), fBreak(errFWire)},
+		"first fails":  {after(150*fMS, 503, "bad"), after(200*fMS, 200, "good")},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, ax.Config{}, func(t *tester) {
+				t.Server.Reply = fScript(row[0], row[1])
+				res := t.Do(t.Context(), fHedged())
+				require.Equal(t, "good", fBody(t, res))
+				require.Equal(t, 300*fMS, res.At)
+				require.Equal(t, 2, t.Server.Count())
+			})
+		})
+	}
+}
+
+func TestHedgeBothFail(t *testing.T) {
+	bubble(t, ax.Config{}, func(t *tester) {
+		t.Server.Reply = after(150*fMS, 503, "bad")
+		res := t.Do(t.Context(), fHedged())
+		require.Equal(t, "bad", fBody(t, res))
+		require.Equal(t, 250*fMS, res.At)
+		require.Equal(t, 2, t.Server.Count())
+	})
+}
+
+func TestHedgeAtMostOneAndOnlyWhenSlow(t *testing.T) {
+	for _, row := range []struct {
+		took time.Duration
+		sent int
+	}{{99 * fMS, 1}, {10 * fSec, 2}} {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = after(row.took, 200, "")
+			require.Equal(t, row.took, t.Do(t.Context(), fHedged()).At)
+			require.Equal(t, row.sent, t.Server.Count())
+		})
+	}
+}
+
+func TestHedgeOnlyIdempotentAndReplayable(t *testing.T) {
+	h := &ax.Hedge{After: 100 * fMS}
+	rows := []struct {
+		r    ax.Request
+		sent int
+	}{
+		{ax.Request{Method: "POST", Body: []byte("b"), Hedge: h}, 1},
+		{ax.Request{Method: "PATCH", Body: []byte("b"), Hedge: h}, 1},
+		{ax.Request{Method: "POST", Body: []byte("b"), IdempotencyKey: "k", Hedge: h}, 2},
+		{ax.Request{Method: "PUT", Body: []byte("b"), Hedge: h}, 2},
+		{ax.Request{Method: "GET"}, 1},
+	}
+	for i, row := range rows {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = after(fSec, 200, "")
+			row.r.URL = at("/")
+			require.NoError(t, t.Do(t.Context(), row.r).Err)
+			require.Equal(t, row.sent, t.Server.Count(), "row %d", i)
+			for _, hit := range t.Server.Hits() {
+				require.Equal(t, string(row.r.Body), string(hit.Body))
+			}
+		})
+	}
+}
+
+func TestHedgeOfALaneAndOfTheScheduler(t *testing.T) {
+	cfg := ax.Config{Hedge: &ax.Hedge{After: 100 * fMS}, Lanes: []ax.Lane{{Name: "b", Match: []string{"b.test"}, Hedge: &ax.Hedge{After: 300 * fMS}}}}
+	bubble(t, cfg, func(t *tester) {
+		t.Server.Reply = after(fSec, 200, "")
+		a, b := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), ax.Request{URL: "http://b.test/"})
+		r := ax.Request{URL: "http://c.test/", Hedge: &ax.Hedge{After: 500 * fMS}}
+		t.Do(t.Context(), r)
+		<-a
+		<-b
+		require.Equal(t, []time.Duration{0, 100 * fMS}, fHostHits(t, "a.test"))
+		require.Equal(t, []time.Duration{0, 300 * fMS}, fHostHits(t, "b.test"))
+		require.Equal(t, []time.Duration{0, 500 * fMS}, fHostHits(t, "c.test"))
+	})
+}
+
+func TestHedgesAreInsideTheRetryBudget(t *testing.T) {
+	bubble(t, ax.Config{Retry: &ax.Retry{}}, func(t *tester) {
+		t.Server.Reply = after(fSec, 200, "")
+		var cs []<-chan result
+		for range 10 {
+			cs = append(cs, t.Go(t.Context(), fHedged()))
+		}
+		for _, c := range cs {
+			require.Equal(t, fSec, (<-c).At, "a hedge that is refused harms nobody")
+		}
+		require.Equal(t, 13, t.Server.Count())
+	})
+}
+
+func TestHedgeTakesASlotATokenAndTheOwnersBudget(t *testing.T) {
+	rows := map[string]ax.Config{
+		"gate":  {MaxConcurrent: 1},
+		"lane":  {Lanes: []ax.Lane{{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 1}}},
+		"rate":  {Rate: []ax.Rate{{Limit: 1, Per: time.Minute}}},
+		"owner": {Budgets: map[string]ax.Budget{"ann": {MaxConcurrent: 1}}},
+	}
+	for name, cfg := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, cfg, func(t *tester) {
+				t.Server.Reply = after(fSec, 200, "")
+				r := fHedged()
+				r.Owner = "ann"
+				require.Equal(t, fSec, t.Do(t.Context(), r).At)
+				require.Equal(t, 1, t.Server.Count())
+				require.Equal(t, 1, t.Server.Peak())
+				require.Zero(t, t.S.Stats().Parked)
+			})
+		})
+	}
+}
+
+// TestHedgeAfterZeroIsTheLanesP95 within the error bound of a histogram.
+func TestHedgeAfterZeroIsTheLanesP95(t *testing.T) {
+	bubble(t, ax.Config{}, func(t *tester) {
+		t.Server.Reply = func(h *hit) (*http.Response, error) {
+			d := 100 * fMS
+			if h.N == 1001 {
+				d = 10 * fSec
+			}
+			return after(d, 200, fmt.Sprint(h.N))(h)
+		}
+		for range 1000 {
+			t.Do(t.Context(), fGet("/"))
+		}
+		r := fGet("/")
+		r.Hedge = &ax.Hedge{}
+		res := t.Do(t.Context(), r)
+		require.Equal(t, "1002", fBody(t, res))
+		ts := t.Server.Times()
+		require.InDelta(t, 0.1, (ts[1001] - ts[1000]).Seconds(), 0.02)
+	})
+}
+
+func TestHedgeValidation(t *testing.T) {
+	_, err := ax.Request{URL: at("/"), Hedge: &ax.Hedge{After: -1}}.Task()
+	require.ErrorContains(t, err, "Hedge.After")
+	_, err = ax.New(nil, ax.Config{Hedge: &ax.Hedge{After: -1}})
+	require.ErrorContains(t, err, "Hedge.After")
+}

@@ -1,0 +1,136 @@
+package ax
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// singleHop tells an executor that the caller follows redirects itself.
+func (a *attempt) singleHop(t *Task) bool { return a.single && t == a.f.task }
+
+// hop is the executor's question before it follows a redirect: the next request
+// takes the lane of its own method and URL. In the same lane the attempt keeps
+// what it holds and waits only for a token, ahead of the queue; for another it
+// gives everything back first and queues there like a retry.
+func (a *attempt) hop(req *http.Request, _ int) (*http.Request, error) {
+	return req, a.enter(req)
+}
+
+// enter is hop without its result.
+func (a *attempt) enter(req *http.Request) error {
+	s, f := a.s, a.f
+	w := &waiter{f: f, at: a, ready: make(chan signal, 1), kind: waitTokens}
+	w.node.item = w
+	left := a.stopTime()
+	s.mu.Lock()
+	now := s.now()
+	if f.state == flightDone {
+		s.unlock()
+		return context.Canceled
+	}
+	from := a.hold.lane
+	to := from
+	if authority := canonicalAuthority(req.URL.Scheme, req.URL.Host); !f.named || authority != f.task.authority {
+		to = s.routeLocked(req.Method, req.URL, authority)
+	}
+	w.lane, w.owner = to, f.owner
+	if to != from {
+		s.leaveForLocked(a, w, now)
+	}
+	if err := s.hopRefusedLocked(a, w, now); err != nil {
+		a.refused = err
+		s.dispatchLocked(now)
+		s.unlock()
+		return err
+	}
+	a.hopping = w
+	s.pushLocked(w, now)
+	s.dispatchLocked(now)
+	if f.queueTimeout > 0 && w.node.pos != 0 {
+		s.setAlarmLocked(&f.alarm, f, now.add(f.queueTimeout))
+	}
+	s.unlock()
+	return a.awaitHop(w, left)
+}
+
+// leaveForLocked gives back what the attempt holds of the lane it leaves: the
+// redirect is that lane's outcome.
+func (s *Scheduler) leaveForLocked(a *attempt, w *waiter, now instant) {
+	l := a.hold.lane
+	if a.hold.judged {
+		a.hold.judged = false
+		l.brk.done(now, a.hold.permit, false)
+		s.breakerMovedLocked(l, now)
+	}
+	if a.outer == nil {
+		w.kind = waitRetry
+	}
+	l.stats.service.record(now.sub(a.began))
+	s.giveBackLocked(&a.hold, now)
+}
+
+// hopRefusedLocked is why a hop is not even queued.
+func (s *Scheduler) hopRefusedLocked(a *attempt, w *waiter, now instant) error {
+	l := w.lane
+	s.tickLaneLocked(l, now)
+	if a.hold.lane == l { // it stays: only a token
+		return nil
+	}
+	if a.outer != nil {
+		return s.nestingLocked(&flight{lane: l, outer: a.outer}, now)
+	}
+	if l.rejects(now) {
+		return s.circuitErrorLocked(l, now)
+	}
+	if s.state != lifeOpen {
+		return s.strandedLocked(l, now)
+	}
+	return nil
+}
+
+// awaitHop waits for what the hop needs, on the goroutine of the executor.
+func (a *attempt) awaitHop(w *waiter, left time.Duration) error {
+	s, f := a.s, a.f
+	sig := sigOver
+	select {
+	case sig = <-w.ready:
+	case <-a.Done():
+	}
+	s.mu.Lock()
+	now := s.now()
+	s.dropLocked(w, now)
+	a.hopping = nil
+	s.setAlarmLocked(&f.alarm, f, never)
+	if sig != sigGranted {
+		s.dispatchLocked(now)
+		s.unlock()
+		if a.refused != nil {
+			return a.refused
+		}
+		err, cause := a.ending()
+		return joinCause(err, cause)
+	}
+	s.calledLocked(&a.hold, now)
+	a.began = now
+	if left > 0 {
+		a.setDeadline(now.add(left))
+		if !f.lone {
+			s.setAlarmLocked(&f.alarm, f, now.add(left))
+		}
+	}
+	s.unlock()
+	return nil
+}
+
+// stopTime stops the attempt's time while a hop waits: it is no attempt time.
+func (a *attempt) stopTime() time.Duration {
+	a.mu.Lock()
+	deadline := a.deadline
+	a.mu.Unlock()
+	if deadline == never {
+		return 0
+	}
+	a.setDeadline(never)
+	return max(deadline.sub(a.s.now()), 1)
+}

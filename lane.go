@@ -1,0 +1,191 @@
+package ax
+
+import (
+	"cmp"
+	"time"
+)
+
+// lane is one route: whatever shares a gate, rates, a pause and a breaker.
+// Everything in it is guarded by the scheduler's mutex.
+type lane struct {
+	s      *Scheduler
+	name   string
+	policy lanePolicy
+	fixed  bool // configured or given limits by hand: never forgotten
+
+	gate     gate // own limit; active counts outermost attempts
+	maxQueue int  // 0 = only the scheduler's
+	rates    *rateSet
+	brk      *breaker // nil = none
+	retries  retryBudget
+
+	held      bool    // Pause
+	until     instant // the server's wish: no start before
+	paused    bool    // told by an event; resumed tells the end
+	spread    spread  // how the lane leaves a pause
+	asleep    instant // a governor refused until then
+	sleepRank rank    // whom
+	asks      int     // reserved permits a governor is being asked for
+
+	plain   queue // of owners without a budget
+	byOwner map[*owner]*queue
+	ready   heap[*queue]  // those whose owner may start something
+	nested  heap[*waiter] // waiting for tokens alone, ahead of everybody
+	worst   heap[*waiter] // first starts, worst rank first; only with OverflowEvict
+	node    heapNode[*lane]
+	alarm   alarm
+
+	waiting  int     // first starts that wait: MaxQueue
+	resting  int     // flights in backoff
+	running  int     // attempts, nested ones too
+	lastUsed instant // last start or end of an attempt
+	stats    laneStats
+}
+
+// queue is the part of a lane's queue that belongs to one owner with a budget,
+// or to all the others together.
+type queue struct {
+	lane  *lane
+	owner *owner // nil = all owners without a budget
+	tasks heap[*waiter]
+	node  heapNode[*queue]
+}
+
+func newLane(s *Scheduler, name string, policy lanePolicy, fixed bool) *lane {
+	l := &lane{
+		s: s, name: name, policy: policy, fixed: fixed,
+		gate: gate{limit: policy.maxConcurrent}, maxQueue: policy.maxQueue,
+		rates: newRateSet(s.epoch, policy.rate),
+	}
+	l.lastUsed = s.now()
+	l.plain.lane = l
+	if policy.breaker != nil {
+		l.brk = newBreaker(*policy.breaker)
+	}
+	return l
+}
+
+// startAt is the earliest moment, as far as is known now, at which the lane
+// lets an outermost attempt start: now or earlier if it does, never if only an
+// event can bring it about.
+func (l *lane) startAt(now instant) instant {
+	if l.held {
+		return never
+	}
+	t := max(now, l.until, l.asleep)
+	full := l.full()
+	if l.brk != nil {
+		t = max(t, l.brk.earliest(now, l.gate.active, full, fastestGap(l.rates.rates())))
+	}
+	if !l.spread.done(now) {
+		t = max(t, l.spread.next(now, l.gate.active, full))
+	}
+	if !l.gate.free() {
+		return never
+	}
+	return max(t, l.rates.next(now))
+}
+
+// full is the concurrency that a ramp of the lane leads to: its own limit, or
+// the scheduler's.
+func (l *lane) full() int {
+	return cmp.Or(l.gate.limit, l.s.gate.limit, NoLimit)
+}
+
+// knownStart is startAt as far as time alone decides: pause, breaker, tokens.
+func (l *lane) knownStart(now instant) instant {
+	t := max(now, l.until)
+	if l.brk != nil {
+		if until, open := l.brk.openUntil(); open {
+			t = max(t, until)
+		}
+	}
+	if token := l.rates.next(now); token != never {
+		t = max(t, token)
+	}
+	return t
+}
+
+// limit is the concurrency in force now, which a ramp lowers; 0 = none of the
+// lane's own.
+func (l *lane) limit(now instant) int {
+	full := l.full()
+	least := full
+	if l.brk != nil && l.brk.ramp() != nil {
+		least = min(least, l.brk.limit(now, full))
+	}
+	if !l.spread.done(now) {
+		least = min(least, l.spread.limit(now, full))
+	}
+	if least == full {
+		return l.gate.limit
+	}
+	return least
+}
+
+// isHeld tells whether what waits here is parked rather than queued: behind a
+// pause or an open breaker.
+func (l *lane) isHeld(now instant) bool {
+	if l.held || l.s.held || l.until > now {
+		return true
+	}
+	if l.brk == nil {
+		return false
+	}
+	return l.brk.state() == BreakerOpen || l.brk.state() == BreakerHalfOpen && !l.brk.admits(now)
+}
+
+// rejects tells whether a start that meets the breaker is refused instead of
+// waiting.
+func (l *lane) rejects(now instant) bool {
+	return l.brk != nil && l.policy.breaker.WhenOpen == OpenReject && !l.brk.admits(now)
+}
+
+// queueOf is where tasks of o wait, made when missing.
+func (l *lane) queueOf(o *owner) *queue {
+	if !o.limited() {
+		return &l.plain
+	}
+	q := l.byOwner[o]
+	if q == nil {
+		q = &queue{lane: l, owner: o}
+		if l.byOwner == nil {
+			l.byOwner = make(map[*owner]*queue)
+		}
+		l.byOwner[o] = q
+		o.queues = append(o.queues, q)
+	}
+	return q
+}
+
+// idle tells that nothing of the lane is under way.
+func (l *lane) idle() bool {
+	return l.running == 0 && l.resting == 0 && l.asks == 0 && l.plain.tasks.len() == 0 &&
+		len(l.byOwner) == 0 && l.nested.len() == 0
+}
+
+// forgetAt is from when on forgetting the lane changes nothing: never while
+// something is under way, or set by hand.
+func (l *lane) forgetAt(now instant) instant {
+	if l.fixed || l.held || !l.idle() {
+		return never
+	}
+	t := max(l.lastUsed.add(10*time.Second), l.until, l.asleep, l.rates.idleAt(now))
+	if l.brk == nil || l.brk.forgettable(now) {
+		return t
+	}
+	quiet := l.lastUsed.add(l.policy.breaker.MaxAge)
+	if until, open := l.brk.openUntil(); open {
+		quiet = until.add(l.policy.breaker.MaxAge)
+	}
+	return max(t, quiet, now.add(time.Second))
+}
+
+// ringLocked: time has changed what the lane allows, or the lane can go.
+func (l *lane) ringLocked(now instant) {
+	if l.forgetAt(now) <= now {
+		l.s.lanes.remove(l.name)
+		return
+	}
+	l.s.fixLaneLocked(l, now)
+}

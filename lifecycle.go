@@ -1,0 +1,177 @@
+package ax
+
+import (
+	"context"
+)
+
+// Shutdown ends the scheduler's life in order: new tasks are refused with
+// ErrClosed, accepted ones are finished with all they need (retries, redirect
+// hops, nested calls, alternates, open streams). What a paused lane holds ends
+// at once with ErrClosed, what an open breaker holds with ErrCircuitOpen or its
+// fallback. When ctx ends first, the rest is cancelled with ErrClosed and ctx's
+// error returned. It may be called often, together with Close; after Close it
+// returns nil. Do not call it from OnEvent: it may wait for the very task that
+// tells the event.
+func (s *Scheduler) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if s.state == lifeOpen {
+		s.state = lifeDraining
+		now := s.now()
+		for _, l := range s.lanes.m {
+			s.strandLocked(l, now)
+		}
+		s.dispatchLocked(now)
+	}
+	idle := s.idleLocked()
+	s.unlock()
+	select {
+	case <-idle:
+		s.end()
+		return nil
+	default:
+	}
+	select {
+	case <-idle:
+		s.end()
+		return nil
+	case <-ctx.Done():
+		s.end()
+		return ctx.Err()
+	}
+}
+
+// Close cancels everything unfinished with ErrClosed, open streams too, and
+// waits until all of it has ended: an executor deaf to its context keeps it
+// waiting. It may be called often; it returns nil. Do not call it from OnEvent.
+func (s *Scheduler) Close() error {
+	s.end()
+	s.mu.Lock()
+	idle := s.idleLocked()
+	s.unlock()
+	<-idle
+	return nil
+}
+
+// end cancels whatever is left.
+func (s *Scheduler) end() {
+	s.mu.Lock()
+	if s.state == lifeClosed {
+		s.unlock()
+		return
+	}
+	s.state = lifeClosed
+	now := s.now()
+	for c := range s.live.m {
+		s.leaveLocked(c, c.canceledLocked(canceled(ErrClosed, nil)), now)
+	}
+	for at := range s.streams.m {
+		s.later(func() { at.cancel(context.Canceled, ErrClosed) })
+	}
+	s.endOf()
+	s.setAlarmLocked(&s.beat.alarm, &s.beat, never)
+	for _, l := range s.lanes.m {
+		s.layGhostsLocked(l, now)
+	}
+	if x, ok := s.exec.(*httpExecutor); ok {
+		s.later(x.closeIdle)
+	}
+	s.unlock()
+}
+
+// idleLocked is closed when nothing is alive any more.
+func (s *Scheduler) idleLocked() <-chan struct{} {
+	if s.idle == nil {
+		s.idle = make(chan struct{})
+		if s.alive.Load() == 0 {
+			close(s.idle)
+		}
+	}
+	return s.idle
+}
+
+// aliveLess ends one task, attempt or ask.
+func (s *Scheduler) aliveLess() {
+	if s.alive.Add(-1) > 0 {
+		return
+	}
+	s.mu.Lock()
+	s.idleCheckLocked()
+	s.unlock()
+}
+
+// aliveLessLocked is aliveLess in a critical section.
+func (s *Scheduler) aliveLessLocked() {
+	if s.alive.Add(-1) == 0 {
+		s.idleCheckLocked()
+	}
+}
+
+// idleCheckLocked tells who waits for the end that it has come. New tasks may
+// have come since; with an open scheduler nobody waits.
+func (s *Scheduler) idleCheckLocked() {
+	if s.idle == nil || s.alive.Load() > 0 {
+		return
+	}
+	select {
+	case <-s.idle:
+	default:
+		close(s.idle)
+	}
+}
+
+// strandLocked ends, while draining, what l would hold for too long.
+func (s *Scheduler) strandLocked(l *lane, now instant) {
+	if s.state == lifeOpen {
+		return
+	}
+	if err := s.strandedLocked(l, now); err != nil {
+		s.refuseLaneLocked(l, err, now)
+	}
+}
+
+// refuseLaneLocked ends the wait of everything in l, retries included.
+func (s *Scheduler) refuseLaneLocked(l *lane, err error, now instant) {
+	var all []*waiter
+	collect := func(_ rank, n *heapNode[*waiter]) bool { all = append(all, n.item); return true }
+	l.plain.tasks.each(collect)
+	for _, q := range l.byOwner {
+		q.tasks.each(collect)
+	}
+	for _, w := range all {
+		if w.node.pos != 0 {
+			s.refuseWaiterLocked(w, err, now)
+		}
+	}
+}
+
+// breakerMovedLocked tells the transitions of l's breaker, in their order. An
+// open breaker that rejects ends what waits.
+func (s *Scheduler) breakerMovedLocked(l *lane, now instant) {
+	for _, state := range l.brk.takeMoves() {
+		e := Event{Kind: breakerEvents[state]}
+		if until, open := l.brk.openUntil(); state == BreakerOpen && open {
+			e.Delay = until.sub(now)
+			s.tellPauser(l.name, until)
+		}
+		s.laneEventLocked(l, e, now)
+		if state == BreakerOpen {
+			if l.policy.breaker.WhenOpen == OpenReject {
+				s.refuseLaneLocked(l, s.circuitErrorLocked(l, now), now)
+			}
+			s.strandLocked(l, now)
+		}
+	}
+}
+
+var breakerEvents = [...]EventKind{
+	BreakerClosed: EventBreakerClosed, BreakerOpen: EventBreakerOpened,
+	BreakerHalfOpen: EventBreakerHalfOpen, BreakerRamping: EventBreakerRamping,
+}
+
+// tellPauser lets the other processes know of a pause, once the mutex is free.
+func (s *Scheduler) tellPauser(lane string, until instant) {
+	if p, ok := s.cfg.Governor.(Pauser); ok {
+		wall := s.wall(until)
+		s.later(func() { p.PauseUntil(lane, wall) })
+	}
+}

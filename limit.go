@@ -1,0 +1,280 @@
+package ax
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// gate counts slots. It has no lock: the scheduler's guards it.
+type gate struct {
+	active int
+	limit  int // 0 = none
+}
+
+// free reports whether a slot is to be had.
+func (g *gate) free() bool { return g.limit == 0 || g.active < g.limit }
+
+// take takes a slot, which must be free.
+func (g *gate) take() {
+	if !g.free() {
+		panic("ax: gate: no slot is free")
+	}
+	g.active++
+}
+
+// release gives a slot back.
+func (g *gate) release() {
+	if g.active <= 0 {
+		panic("ax: gate: release of a slot that was not taken")
+	}
+	g.active--
+}
+
+// setLimit changes the number of slots. If more are taken than are left, nobody
+// loses one: the gate drains down to the new limit.
+func (g *gate) setLimit(limit int) { g.limit = limit }
+
+// rateSet is all the Rates of one lane, owner or scheduler: a start needs the
+// consent of all. Windows share one record of starts, so a second or tenth costs
+// no memory; all spaced rates are one spacing, the widest; token buckets stand alone.
+//
+// A start is taken when the task is granted its turn, and then either called,
+// when the Executor is about to be, or given back. A nil or empty set allows
+// everything. Moments earlier than the latest one seen count as that one, so a
+// caller with an old clock reading can neither mint tokens nor disturb the
+// record. Not safe for concurrent use.
+type rateSet struct {
+	epoch   time.Time // instant 0
+	inForce []Rate
+	latest  instant
+	windows []window
+	buckets []bucket
+	spacing spacing
+	log     startLog
+	pending int     // taken, neither called nor given back; counted while there are windows
+	since   instant // when windows came into force
+}
+
+// window allows limit starts in any half-open window of span.
+type window struct {
+	limit int
+	span  time.Duration
+}
+
+// newRateSet makes a set of unused rates. epoch is the time of instant 0.
+func newRateSet(epoch time.Time, rates []Rate) *rateSet {
+	r := &rateSet{epoch: epoch, spacing: newSpacing(), latest: math.MinInt64, since: math.MinInt64}
+	r.set(math.MinInt64, rates)
+	return r
+}
+
+// rates are those in force, not to be changed.
+func (r *rateSet) rates() []Rate {
+	if r == nil {
+		return nil
+	}
+	return r.inForce
+}
+
+// exact reports whether there is a window, which must be told of calls.
+func (r *rateSet) exact() bool { return r != nil && len(r.windows) > 0 }
+
+// next is the earliest moment at which a start is allowed, not after now (or the
+// latest moment seen) if it is now; never if only a call or a return of what was
+// taken can bring it about. If nothing is taken before, a start is allowed then.
+func (r *rateSet) next(now instant) instant {
+	if r == nil {
+		return now
+	}
+	at, now := r.due(), max(now, r.latest)
+	for i := range r.buckets {
+		at = max(at, r.buckets[i].next(r.time(now), now))
+	}
+	return at
+}
+
+// due is the earliest moment that windows and spacing allow, even if long past.
+func (r *rateSet) due() instant {
+	at := r.spacing.due()
+	for _, w := range r.windows {
+		room := w.limit - r.pending // starts that may lie within the span
+		switch {
+		case room <= 0:
+			return never
+		case room <= r.log.len():
+			at = max(at, r.log.newest(room-1).add(w.span))
+		}
+	}
+	return at
+}
+
+// take uses one start now, which next must have allowed. lag is how late the
+// timer fired that led to it, 0 if none did.
+func (r *rateSet) take(now instant, lag time.Duration) {
+	if r == nil {
+		return
+	}
+	taken, due := now, r.due()
+	if now = r.advance(now); due > now {
+		panic("ax: rate: start taken before its time")
+	}
+	for i := range r.buckets {
+		r.buckets[i].take(r.time(now), now)
+	}
+	r.spacing.take(now, due, lag, taken)
+	if r.exact() {
+		r.pending++
+	}
+}
+
+// called tells that the Executor is about to be called for a start taken before:
+// it counts until a span from now. Only exact sets need to know.
+func (r *rateSet) called(now instant) {
+	if !r.exact() {
+		return
+	}
+	now = r.advance(now)
+	// Nothing is pending if windows came into force between take and call.
+	r.pending = max(0, r.pending-1)
+	r.log.add(now)
+}
+
+// giveBack returns a start that take was given taken for and that is not going
+// to be called: nothing was used. Only tokens that would have overflowed
+// meanwhile, had they not been taken, do not come back.
+func (r *rateSet) giveBack(now, taken instant) {
+	if r == nil {
+		return
+	}
+	now = r.advance(now)
+	for i := range r.buckets {
+		r.buckets[i].giveBack(r.time(now), taken)
+	}
+	r.spacing.giveBack(taken)
+	if taken < r.since {
+		r.called(now) // not among those pending, nor known to be in the record
+		return
+	}
+	r.pending = max(0, r.pending-1)
+}
+
+// set puts other rates in force. What was started still counts: windows keep the
+// record that the old ones had, token buckets keep their level and their clock,
+// and where one kind follows the other it begins with what the other one knew.
+func (r *rateSet) set(now instant, rates []Rate) {
+	now = r.advance(now)
+	if slices.Equal(rates, r.inForce) {
+		return
+	}
+	wasExact, uncalled, old := r.exact(), r.pending, r.buckets
+	if !wasExact {
+		uncalled = r.spent(now)
+	}
+	r.inForce, r.windows, r.buckets, r.spacing.gap = slices.Clone(rates), nil, nil, 0
+	for _, rate := range rates {
+		if rate.Burst < 1 {
+			r.addWindow(rate)
+		} else if n := len(r.buckets); n < len(old) {
+			r.buckets = append(r.buckets, old[n])
+			r.buckets[n].set(r.time(now), now, rate)
+		} else {
+			r.buckets = append(r.buckets, newBucket(rate))
+			r.charge(&r.buckets[n], now, uncalled)
+		}
+	}
+	switch {
+	case !r.exact():
+		r.log, r.pending = startLog{}, 0
+	case !wasExact:
+		r.since = now
+		for range min(uncalled, r.widest()) {
+			r.log.add(now)
+		}
+	}
+	r.log.trim(now, r.span())
+}
+
+func (r *rateSet) addWindow(rate Rate) {
+	per := perOf(rate)
+	r.windows = append(r.windows, window{rate.Limit, time.Duration(instant(per).add(max(0, rate.Guard)))})
+	if rate.Smooth && rate.Limit > 0 {
+		r.spacing.gap = max(r.spacing.gap, per/time.Duration(rate.Limit))
+	}
+}
+
+// spent is how many starts the emptiest bucket remembers.
+func (r *rateSet) spent(now instant) int {
+	n := 0
+	for i := range r.buckets {
+		n = max(n, r.buckets[i].spent(r.time(now)))
+	}
+	return n
+}
+
+// charge makes a new bucket pay for the starts that are known of: those that the
+// windows remember, and n more at this moment.
+func (r *rateSet) charge(b *bucket, now instant, n int) {
+	for i := r.log.len() - 1; i >= 0; i-- {
+		b.charge(r.time(r.log.newest(i)))
+	}
+	for n > 0 && b.charge(r.time(now)) {
+		n--
+	}
+	b.settle(now)
+}
+
+// idleAt is from when on forgetting the set changes nothing, not after now if it
+// is idle already; never while starts are pending.
+func (r *rateSet) idleAt(now instant) instant {
+	if r == nil {
+		return now
+	}
+	if r.pending > 0 {
+		return never
+	}
+	now = r.advance(now)
+	at := r.spacing.due()
+	if r.log.len() > 0 {
+		at = max(at, r.log.newest(0).add(r.span()))
+	}
+	for i := range r.buckets {
+		at = max(at, r.buckets[i].fullAt(r.time(now), now))
+	}
+	return at
+}
+
+// advance moves the latest moment seen, and forgets what no window remembers.
+func (r *rateSet) advance(now instant) instant {
+	r.latest = max(r.latest, now)
+	r.log.trim(r.latest, r.span())
+	return r.latest
+}
+
+// span is the longest of the windows'.
+func (r *rateSet) span() time.Duration {
+	var span time.Duration
+	for _, w := range r.windows {
+		span = max(span, w.span)
+	}
+	return span
+}
+
+// widest is the largest limit of the windows.
+func (r *rateSet) widest() int {
+	limit := 0
+	for _, w := range r.windows {
+		limit = max(limit, w.limit)
+	}
+	return limit
+}
+
+func (r *rateSet) time(at instant) time.Time { return r.epoch.Add(time.Duration(at)) }
+
+// perOf is the rate's Per or its default.
+func perOf(rate Rate) time.Duration {
+	if rate.Per == 0 {
+		return time.Second
+	}
+	return max(1, rate.Per)
+}

@@ -1,0 +1,251 @@
+package ax_test
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/stretchr/testify/require"
+)
+
+// The tests of this file measure real time or memory. They compare with a run of
+// their own where they can and leave room for a noisy machine: what they are to
+// catch is a wrong order of growth. Under the race detector they run small.
+
+// qScaled is n, or a small part of it under the race detector.
+func qScaled(n int) int {
+	if raceEnabled {
+		return n / 16
+	}
+	return n
+}
+
+// qNoop answers at once.
+func qNoop(context.Context, *ax.Task) (*http.Response, error) {
+	return &http.Response{StatusCode: 200}, nil
+}
+
+// qReal is a scheduler over exec in real time, closed at the end of the test.
+func qReal(t testing.TB, cfg ax.Config, exec ax.ExecutorFunc) *ax.Scheduler {
+	cfg.Executor = exec
+	s, err := ax.New(nil, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// qTasks are GETs to so many hosts.
+func qTasks(hosts int) []*ax.Task {
+	tasks := make([]*ax.Task, hosts)
+	for i := range tasks {
+		tasks[i] = ax.Must(ax.Request{URL: "http://h" + strconv.Itoa(i) + ".test/"}.Task())
+	}
+	return tasks
+}
+
+// qDrain is how long n queued tasks over so many lanes take to leave through a gate of 256.
+func qDrain(t *testing.T, n, lanes int) time.Duration {
+	release := make(chan struct{})
+	s := qReal(t, ax.Config{MaxConcurrent: 256, MaxQueue: ax.NoLimit}, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
+		select {
+		case <-release:
+			return qNoop(ctx, task)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	tasks := qTasks(lanes)
+	calls := make([]*ax.Call, n)
+	for i := range calls {
+		calls[i] = s.Submit(t.Context(), tasks[i%lanes])
+	}
+	require.Equal(t, n-256, s.Stats().Queued)
+	runtime.GC()
+	begin := time.Now()
+	close(release)
+	for _, c := range calls {
+		_, err := c.Result()
+		require.NoError(t, err)
+	}
+	took := time.Since(begin)
+	require.NoError(t, s.Close())
+	return took
+}
+
+// qBest is the shortest of a few runs, each of a and b in turn.
+func qBest(runs int, a, b func() time.Duration) (bestA, bestB time.Duration) {
+	bestA, bestB = math.MaxInt64, math.MaxInt64
+	for range runs {
+		bestA, bestB = min(bestA, a()), min(bestB, b())
+	}
+	return bestA, bestB
+}
+
+// Four times the queue takes four times as long, not sixteen; on one lane and over a thousand.
+func TestCaseH57(t *testing.T) {
+	for _, lanes := range []int{1, 1000} {
+		t.Run(strconv.Itoa(lanes), func(t *testing.T) {
+			small, large := qScaled(16<<10), qScaled(64<<10)
+			a, b := qBest(3, func() time.Duration { return qDrain(t, small, lanes) }, func() time.Duration { return qDrain(t, large, lanes) })
+			require.Less(t, b, 5*time.Second, "%d tasks", large)
+			require.LessOrEqual(t, b, 6*a, "%d tasks took %v, %d took %v", small, a, large, b)
+		})
+	}
+}
+
+// Cancelling whole queues is no more than cancelling each waiter cheaply.
+func TestCaseH57CancelAll(t *testing.T) {
+	n := qScaled(64 << 10)
+	tests := map[string]func(s *ax.Scheduler, calls []*ax.Call, cancel context.CancelFunc){
+		"ctx": func(_ *ax.Scheduler, _ []*ax.Call, cancel context.CancelFunc) { cancel() },
+		"tag": func(s *ax.Scheduler, _ []*ax.Call, _ context.CancelFunc) { require.Equal(t, n, s.CancelTag("all")) },
+		"call": func(_ *ax.Scheduler, calls []*ax.Call, _ context.CancelFunc) {
+			for _, c := range calls {
+				c.Cancel()
+			}
+		},
+		"call, youngest first": func(_ *ax.Scheduler, calls []*ax.Call, _ context.CancelFunc) {
+			for i := range calls {
+				calls[len(calls)-1-i].Cancel()
+			}
+		},
+		"close": func(s *ax.Scheduler, _ []*ax.Call, _ context.CancelFunc) { require.NoError(t, s.Close()) },
+	}
+	for name, end := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := qReal(t, ax.Config{MaxQueue: ax.NoLimit}, qNoop)
+			require.NoError(t, s.Pause(""))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			calls := make([]*ax.Call, n)
+			task := ax.Must(ax.Request{URL: at("/"), Tags: []string{"all"}}.Task())
+			for i := range calls {
+				calls[i] = s.Submit(ctx, task)
+			}
+			begin := time.Now()
+			end(s, calls, cancel)
+			for _, c := range calls {
+				_, err := c.Result()
+				require.ErrorIs(t, err, context.Canceled)
+			}
+			require.Less(t, time.Since(begin), 2*time.Second)
+			st := s.Stats()
+			require.Zero(t, st.Queued+st.Parked)
+			require.Equal(t, uint64(n), st.Canceled)
+		})
+	}
+}
+
+// Blocked lanes cost the dispatcher nothing: ten thousand of them, each with a
+// better waiter, cost at most twice what ten cost.
+func TestO3BlockedLanesCostNothing(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(1000)) // their memory is not what is measured
+	prepare := func(blocked int) func() time.Duration {
+		free := ax.Lane{Name: "free", Match: []string{"free.test"}}
+		s := qReal(t, ax.Config{
+			MaxConcurrent: 2, MaxQueue: ax.NoLimit, Lanes: []ax.Lane{free},
+			Hosts: &ax.Lane{Rate: []ax.Rate{{Limit: 1, Per: time.Hour}}},
+		}, qNoop)
+		for i := range blocked {
+			task := ax.Must(ax.Request{URL: "http://h" + strconv.Itoa(i) + ".test/", Priority: ax.Urgent}.Task())
+			_, err := s.Do(t.Context(), task)
+			require.NoError(t, err)
+			s.Submit(t.Context(), task)
+		}
+		work := ax.Must(ax.Request{URL: "http://free.test/", Priority: ax.Low}.Task())
+		calls := make([]*ax.Call, qScaled(16<<10))
+		return func() time.Duration {
+			require.Equal(t, blocked, s.Stats().Queued+s.Stats().Parked)
+			require.NoError(t, s.Pause("free"))
+			for i := range calls {
+				calls[i] = s.Submit(t.Context(), work)
+			}
+			begin := time.Now()
+			require.NoError(t, s.Resume("free"))
+			for _, c := range calls {
+				_, err := c.Result()
+				require.NoError(t, err)
+			}
+			return time.Since(begin)
+		}
+	}
+	few, many := qBest(5, prepare(10), prepare(qScaled(10_000)))
+	require.LessOrEqual(t, many, 2*few, "ten lanes: %v, ten thousand: %v", few, many)
+}
+
+// qHeap is the live heap and all stacks.
+func qHeap() int64 {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// A hundred thousand hosts come and go and leave nothing, not even with everything switched on.
+func TestX4HostsAreForgotten(t *testing.T) {
+	n := qScaled(100_000)
+	cfg := ax.Recommended()
+	cfg.Hosts = &ax.Lane{MaxConcurrent: 2, Rate: ax.PerSecond(10)}
+	cfg.Executor = ax.ExecutorFunc(qNoop)
+	bubble(t, cfg, func(t *tester) {
+		before := qHeap()
+		for i := range n {
+			_, err := t.S.Do(t.Context(), ax.Must(ax.Request{URL: "http://h" + strconv.Itoa(i) + ".test/"}.Task()))
+			require.NoError(t, err)
+		}
+		require.Len(t, t.S.Stats().Lanes, n)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		require.Empty(t, t.S.Stats().Lanes)
+		require.Zero(t, t.S.Stats().DedupeEntries)
+		require.Less(t, qHeap()-before, int64(8<<20), "a few MB: an emptied map keeps its buckets")
+	})
+}
+
+// A Do that finds its gate free through an Executor that does nothing.
+func TestAllocationsOfAFreeDo(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates too")
+	}
+	s := qReal(t, ax.Config{}, qNoop)
+	task := ax.Must(ax.Request{URL: at("/")}.Task())
+	ctx := context.Background()
+	allocs := testing.AllocsPerRun(2000, func() {
+		if _, err := s.Do(ctx, task); err != nil {
+			panic(err)
+		}
+	})
+	require.LessOrEqual(t, allocs-1, 6.0, "beside the Executor's own response")
+}
+
+// A queued Call, with all that the scheduler keeps for it.
+func TestBytesOfAQueuedCall(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector needs memory too")
+	}
+	const n = 20_000
+	s := qReal(t, ax.Config{MaxConcurrent: 1, MaxQueue: ax.NoLimit}, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	task := ax.Must(ax.Request{URL: at("/")}.Task())
+	s.Submit(context.Background(), task) // takes the slot
+	calls := make([]*ax.Call, n)
+	before := qHeap()
+	for i := range calls {
+		calls[i] = s.Submit(context.Background(), task)
+	}
+	each := (qHeap() - before) / n
+	require.Equal(t, n, s.Stats().Queued)
+	require.LessOrEqual(t, each, int64(700))
+	runtime.KeepAlive(calls)
+}

@@ -1,0 +1,332 @@
+package ax
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// outcomeKind is what an attempt proves about the server.
+type outcomeKind uint8
+
+const (
+	outcomeNeutral outcomeKind = iota // nothing: the caller ended it, or ax itself
+	outcomeSuccess
+	outcomeFailure
+)
+
+// outcome is that of one attempt.
+type outcome struct {
+	kind    outcomeKind
+	resp    *http.Response
+	payload *payload // its body is in memory, whole or as much as a retry needs
+	stream  bool     // its body is still arriving, and holds the permit
+	err     error
+	final   bool // err is the caller's own, or ax's: no retry
+	caller  bool // the caller is gone
+	took    time.Duration
+	arrived instant
+	retry   retryPlan
+}
+
+// status is the answer's, 0 without one.
+func (o *outcome) status() int {
+	if o.resp == nil {
+		return 0
+	}
+	return o.resp.StatusCode
+}
+
+// failed tells whether the task has failed if this is its last outcome: a
+// failure or a 429.
+func (o *outcome) failed() bool {
+	return o.err != nil || o.kind == outcomeFailure || o.status() == http.StatusTooManyRequests
+}
+
+// newAttempt is the next attempt of f, holding h.
+func (f *flight) newAttempt(h hold) *attempt {
+	a := &attempt{
+		s: f.s, f: f, values: f.values, single: f.single, outer: f.outer,
+		n: int(f.attempts), hold: h, deadline: never,
+	}
+	if f.outer != nil {
+		a.depth = f.outer.depth + 1
+	}
+	if f.lone {
+		a.watched = f.values
+	}
+	return a
+}
+
+// runLone drives a flight on its only caller's goroutine.
+func (f *flight) runLone(c *caller) {
+	returned := false
+	defer func() {
+		if !returned { // a panic or Goexit of the executor goes on through its caller
+			c.finish()
+		}
+	}()
+	sig, waits := f.entry()
+	if waits {
+		sig = f.awaitCaller(c)
+	}
+	f.drive(sig, func() signal { return f.awaitCaller(c) })
+	returned = true
+}
+
+// entry is where admission left the flight: it waits, or what it was told.
+func (f *flight) entry() (sig signal, waits bool) {
+	switch {
+	case f.wait.ready != nil:
+		return 0, true
+	case f.refusal != nil:
+		return sigRefused, false
+	}
+	return sigGranted, false
+}
+
+// awaitCaller waits for the next signal or for the end of the caller's ctx. A
+// permit granted at that very moment is taken along: the attempt will find its
+// context ended and give it back.
+func (f *flight) awaitCaller(c *caller) signal {
+	select {
+	case sig := <-f.wait.ready:
+		return sig
+	case <-c.ctx.Done():
+		f.s.cancelCaller(c, ctxError(c.ctx))
+		return <-f.wait.ready
+	}
+}
+
+// run drives a flight on a goroutine of its own.
+func (f *flight) run(sig signal) {
+	ready := f.wait.ready
+	f.drive(sig, func() signal { return <-ready })
+}
+
+// drive takes the flight from its first signal to its end.
+func (f *flight) drive(sig signal, await func() signal) {
+	for sig == sigGranted {
+		at := f.at
+		switch f.s.finishAttempt(f, at, f.attemptOnce(at)) {
+		case verdictRetry:
+			sig = await()
+		case verdictFinal:
+			sig = sigRefused
+		case verdictGone:
+			return
+		}
+	}
+	if sig == sigRefused {
+		f.settle()
+	}
+}
+
+// attemptOnce makes the attempt that was granted. Whatever way the executor
+// leaves (return, panic, Goexit), the permit goes back and every caller gets an
+// end. On a lone flight's goroutine, which is its caller's, a panic goes on
+// through it.
+func (f *flight) attemptOnce(at *attempt) (out outcome) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		out = outcome{err: errAttemptAborted, final: true}
+		if !f.lone {
+			if v := recover(); v != nil {
+				out.err = newPanicError(v)
+				return // drive goes on with it
+			}
+		}
+		if f.s.finishAttempt(f, at, out) == verdictFinal {
+			f.settle()
+		}
+	}()
+	if after, hedged := f.hedgeAfter(); hedged {
+		out = f.tryHedged(at, after)
+	} else {
+		out = f.try(at)
+	}
+	returned = true
+	return out
+}
+
+// try sends the attempt and reads its answer as far as it is kept in memory.
+func (f *flight) try(at *attempt) outcome {
+	s := f.s
+	if err, cause := at.ending(); err != nil {
+		return at.ended(err, cause)
+	}
+	s.sent(at)
+	f.tellLeader(at, Event{Kind: EventStarted, Attempt: at.n, Waited: f.waited})
+	resp, err := f.execute(at)
+	out := outcome{resp: resp, arrived: s.now()}
+	out.took = out.arrived.sub(at.began)
+	switch {
+	case err != nil:
+		out = at.failedWith(err)
+	case resp != nil:
+		f.receive(at, &out)
+	}
+	out.took = s.now().sub(at.began)
+	f.judge(at, &out)
+	if out.err != nil {
+		out.arrived = s.now()
+		f.plan(at, &out)
+	}
+	return out
+}
+
+// execute is the call of the executor.
+func (f *flight) execute(at *attempt) (*http.Response, error) {
+	if f.work != nil {
+		return nil, f.work(at)
+	}
+	return runExecutor(at, f.s.exec, f.task)
+}
+
+// receive reads the body into memory, or leaves it to arrive.
+func (f *flight) receive(at *attempt, out *outcome) {
+	resp := out.resp
+	if end, cause := at.ending(); end != nil { // deaf to its end, it answered all the same
+		resp.Body.Close()
+		*out = at.ended(end, cause)
+		return
+	}
+	if f.plan(at, out); out.retry.wanted {
+		out.payload = &payload{resp: resp, body: drainBody(resp, drainBytes, at.abort)}
+		return
+	}
+	if f.streams(resp) {
+		f.openStream(at, out)
+		return
+	}
+	body, whole, err := buffer(resp, f.s.cfg.MaxBodyBytes, f.patience(resp))
+	switch {
+	case err != nil:
+		*out = at.failedWith(err)
+	case whole:
+		out.payload = &payload{resp: resp, body: body}
+	default:
+		f.openStream(at, out)
+	}
+}
+
+// failedWith is the outcome of an attempt that ended in err. Who ended it
+// decides what it proves.
+func (a *attempt) failedWith(err error) outcome {
+	if a.refused != nil {
+		return outcome{err: a.refused, final: true}
+	}
+	if end, cause := a.ending(); end != nil {
+		return a.ended(end, cause)
+	}
+	if neutral(err) {
+		return outcome{err: err, final: true}
+	}
+	return outcome{kind: outcomeFailure, err: err}
+}
+
+// ended is the outcome of an attempt whose context ended first.
+func (a *attempt) ended(end, cause error) outcome {
+	switch {
+	case errors.Is(cause, errAttemptTimeout):
+		return outcome{kind: outcomeFailure, err: &attemptTimeoutError{after: a.f.attemptTimeout}}
+	case errors.Is(cause, ErrGrantLost):
+		return outcome{err: ErrGrantLost}
+	}
+	return outcome{err: joinCause(end, cause), final: true, caller: true}
+}
+
+// judge lets the breaker's own rule say what the outcome proves.
+func (f *flight) judge(at *attempt, out *outcome) {
+	if out.err == nil {
+		out.kind = outcomeSuccess
+		if isFailure(out.status(), nil) {
+			out.kind = outcomeFailure
+		}
+	}
+	if at.hold.lane == nil { // ended between two lanes
+		return
+	}
+	b := at.hold.lane.policy.breaker
+	if b == nil || b.IsFailure == nil || out.kind == outcomeNeutral {
+		return
+	}
+	if b.IsFailure(f.outcomeOf(at, out)) {
+		out.kind = outcomeFailure
+	} else {
+		out.kind = outcomeSuccess
+	}
+}
+
+// outcomeOf is what user callbacks see of an attempt.
+func (f *flight) outcomeOf(at *attempt, out *outcome) Outcome {
+	return Outcome{Task: f.task, Attempt: at.n, Response: out.resp, Err: out.err, Took: out.took}
+}
+
+// sent stamps the moment of the send: from here the rates' windows count,
+// and the attempt's time runs.
+func (s *Scheduler) sent(at *attempt) {
+	now := s.now()
+	at.began = now
+	if d := at.f.attemptTimeout; d > 0 {
+		at.setDeadline(now.add(d))
+	}
+	s.mu.Lock()
+	s.calledLocked(&at.hold, now)
+	if f := at.f; !f.lone && f.state == flightRunning && f.attemptTimeout > 0 {
+		s.setAlarmLocked(&f.alarm, f, now.add(f.attemptTimeout))
+	}
+	s.unlock()
+}
+
+// calledLocked tells the rates that a token taken has been used now.
+func (s *Scheduler) calledLocked(h *hold, now instant) {
+	if !h.unsent {
+		return
+	}
+	h.unsent = false
+	s.rates.called(now)
+	h.lane.rates.called(now)
+	h.owner.rates.called(now)
+	s.fixOwnerLocked(h.owner, now)
+	s.fixLaneLocked(h.lane, now)
+	s.dispatchLocked(now)
+}
+
+// attemptDueLocked ends a flight's attempt at its timeout. One that is deaf to
+// its context is left to itself a moment later: it keeps its permit until it
+// returns, but the flight goes on.
+func (s *Scheduler) attemptDueLocked(f *flight, now instant) {
+	at := f.at
+	if !at.due {
+		at.due = true
+		s.later(at.timeout)
+		s.setAlarmLocked(&f.alarm, f, now.add(deafAfter))
+		return
+	}
+	s.abandonLocked(f, at, now)
+}
+
+// deafAfter is how long an executor may take to notice that its context ended.
+const deafAfter = 5 * time.Millisecond
+
+var (
+	errAttemptTimeout = errors.New("ax: attempt timeout")
+	errAttemptOver    = errors.New("ax: attempt is over")
+	errAttemptAborted = errors.New("ax: the executor panicked or ended its goroutine")
+)
+
+// joinCause is err, with cause beside it where that says more.
+func joinCause(err, cause error) error {
+	if cause == nil || cause == err || errors.Is(cause, err) {
+		if cause != nil {
+			return cause
+		}
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,281 @@
+package ax
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+)
+
+// settle gives the flight its result: the last outcome or the refusal, unless
+// a fallback answers instead.
+func (f *flight) settle() {
+	res := f.result()
+	if fb := f.fallbackFor(res); fb != nil {
+		res = f.fallBack(fb, res)
+	}
+	f.s.complete(f, res)
+}
+
+// result is what the flight came to without a fallback.
+func (f *flight) result() *result {
+	res := &result{attempts: int(f.attempts), waited: f.waited, retryIn: f.retryIn, last: f.answer}
+	if f.attempts == 0 {
+		res.kind, res.op, res.err = EventRejected, f.refusedOp, f.refusal
+		res.retryIn = retryHint(f.refusal)
+		return res
+	}
+	out := &f.last
+	res.arrived = out.arrived
+	res.cause = out.retry.why
+	if f.refusal != nil {
+		res.cause = f.refusal
+	}
+	if out.err == nil {
+		res.kind, res.payload = EventSucceeded, out.payload
+		if out.stream {
+			res.stream, res.streamed = f.at, out.resp
+		}
+		return res
+	}
+	res.kind, res.op, res.err = EventFailed, "attempt", out.err
+	if out.caller {
+		res.kind = EventCanceled
+	}
+	if f.refusal != nil && f.refusedOp == "retry" {
+		res.op = "retry"
+	}
+	if res.cause != nil {
+		res.err = beside(out.err, res.cause)
+	}
+	return res
+}
+
+// complete gives all callers their end and lets the flight go, in one critical
+// section: who comes after finds either the flight or its kept answer.
+func (s *Scheduler) complete(f *flight, res *result) {
+	s.mu.Lock()
+	now := s.now()
+	s.unkeyLocked(f)
+	if f.state == flightDone {
+		s.dropResultLocked(res)
+		s.unlock()
+		return
+	}
+	f.state = flightDone
+	if f.quit != nil {
+		s.later(f.quit)
+	}
+	s.keepLocked(f, res, now)
+	res.shared = res.shared || f.callers.len() > 1
+	if res.stream != nil {
+		s.handOverLocked(f, res, now)
+	} else {
+		for c := f.callers.pop(); c != nil; c = f.callers.pop() {
+			s.endLocked(c, res, now)
+		}
+	}
+	s.dispatchLocked(now)
+	s.unlock()
+}
+
+// handOverLocked gives a body that is still arriving to the best-ranked caller.
+// The others get a request of their own where that is safe.
+func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
+	c := f.callers.pop()
+	res.shared = false
+	at := res.stream
+	s.streams.set(at, struct{}{})
+	if !f.lone {
+		ctx := c.ctx
+		s.later(func() { at.watch(ctx) })
+	}
+	s.endLocked(c, res, now)
+	f.last = outcome{} // whoever holds the body hides that its reader has forgotten it
+	for c := f.callers.pop(); c != nil; c = f.callers.pop() {
+		if m := c.task.Method(); m != http.MethodGet && m != http.MethodHead {
+			s.endLocked(c, &result{
+				kind: EventFailed, op: "attempt", attempts: int(f.attempts),
+				err: fmt.Errorf("%w: the shared answer is a stream", ErrNotReplayable),
+			}, now)
+			continue
+		}
+		s.sendAloneLocked(f, c, now)
+	}
+}
+
+// sendAloneLocked gives a caller of f a flight that nobody shares, with the
+// rank it has, outside MaxQueue: it has been accepted already.
+func (s *Scheduler) sendAloneLocked(f *flight, c *caller, now instant) {
+	alone := &flight{
+		s: s, task: c.task, lane: f.lane, owner: f.owner, outer: f.outer, values: c.ctx,
+		rank: c.rank, single: f.single, exempt: true, noRetry: f.noRetry,
+		attemptTimeout: f.attemptTimeout, queueTimeout: f.queueTimeout, state: flightWaiting,
+	}
+	alone.wait = waiter{f: alone, lane: f.lane, owner: f.owner, kind: f.wait.kind}
+	if alone.wait.kind == waitRetry {
+		alone.wait.kind = waitFirst
+	}
+	alone.wait.node.item = &alone.wait
+	c.joined = false
+	c.f = alone
+	alone.callers.add(c)
+	s.pushLocked(&alone.wait, now)
+}
+
+// dropResultLocked closes what nobody is left to read.
+func (s *Scheduler) dropResultLocked(res *result) {
+	if res.stream != nil {
+		at := res.stream
+		s.later(func() { at.stream.abort(context.Canceled) })
+	}
+}
+
+// endLocked gives c its one end and takes it out of everything that knows it.
+func (s *Scheduler) endLocked(c *caller, res *result, now instant) {
+	if c.kind != 0 {
+		panic("ax: a task ended twice")
+	}
+	c.kind, c.res, c.f = res.kind, res, nil
+	s.setAlarmLocked(&c.alarm, c, never)
+	s.unlistLocked(c, now)
+	switch res.kind {
+	case EventSucceeded:
+		s.count.succeeded.Add(1)
+	case EventFailed:
+		s.count.failed.Add(1)
+	case EventCanceled:
+		s.count.canceled.Add(1)
+	default:
+		s.count.rejected.Add(1)
+	}
+	switch {
+	case c.call != nil:
+		s.later(c.call.deliver)
+	case c.done != nil:
+		done := c.done
+		s.later(func() { close(done) })
+	}
+}
+
+// finish is the end of Do, on the caller's goroutine: the event first, then
+// the answer that it told.
+func (c *caller) finish() (*Response, error) {
+	c.task.closeBody()
+	resp, err := c.answer()
+	c.tellEnd(resp, err)
+	c.s.aliveLess()
+	return resp, err
+}
+
+// answer builds what Do returns: a response of c's own.
+func (c *caller) answer() (*Response, error) {
+	res := c.res
+	if res.err != nil {
+		return nil, c.failure(res)
+	}
+	r := &Response{
+		Source: res.source, Attempts: res.attempts, Waited: res.waited,
+		Seq: c.seq, Cause: res.cause,
+	}
+	if c.joined && res.source == FromNetwork {
+		r.Source = FromFlight
+	}
+	if r.Source != FromNetwork && r.Source != FromAlternate {
+		r.Age = c.s.now().sub(res.arrived)
+	}
+	if r.Source == FromWindow || r.Source == FromStale || r.Source == FromStatic {
+		r.Attempts = 0
+	}
+	switch {
+	case res.stream != nil:
+		r.Response = res.streamed
+	case res.payload != nil:
+		r.Response = res.payload.response(res.shared, nil)
+	}
+	return r, nil
+}
+
+// failure is res as the error of c.
+func (c *caller) failure(res *result) *Error {
+	e := &Error{
+		Op: res.op, Method: c.task.Method(), URL: c.task.redactedURL(), Lane: c.laneName, Owner: c.ownerName,
+		Attempts: res.attempts, RetryAfter: res.retryIn, Err: res.err, bare: c.bare,
+	}
+	if res.last != nil {
+		e.Response = lastAnswer(res.last)
+		e.Response.Attempts = res.attempts
+	}
+	return e
+}
+
+// hintedError is a refusal that knows when asking again makes sense.
+type hintedError struct {
+	error
+	retryIn time.Duration
+}
+
+func (h *hintedError) Unwrap() error { return h.error }
+
+func hinted(err error, retryIn time.Duration) error { return &hintedError{err, retryIn} }
+
+// retryHint is when asking again makes sense, as far as err knows; 0 = unknown.
+func retryHint(err error) time.Duration {
+	if h, ok := errors.AsType[*hintedError](err); ok {
+		return h.retryIn
+	}
+	return 0
+}
+
+// flightContext is for what a flight does beside its attempts: the first
+// caller's values, ended when nobody wants the flight any more.
+func (f *flight) flightContext() context.Context {
+	if f.lone {
+		return f.values
+	}
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(f.values))
+	s := f.s
+	s.mu.Lock()
+	defer s.unlock()
+	quit := func() { cancel(context.Canceled) }
+	if f.state == flightDone {
+		s.later(quit)
+	}
+	f.quit = quit
+	return ctx
+}
+
+// errorBody is how much of an answer an Error keeps.
+const errorBody = 64 << 10
+
+// lastAnswer is the beginning of an answer, for an Error.
+func lastAnswer(p *payload) *Response {
+	head := payload{resp: p.resp, body: p.body[:min(len(p.body), errorBody)]}
+	return &Response{Response: head.response(true, nil)}
+}
+
+// newPanicError is what a recovered panic is turned into, on its goroutine.
+func newPanicError(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
+
+// unusable tells what no task can be made of; a body is closed all the same.
+func unusable(ctx context.Context, t *Task, w *way) error {
+	var err error
+	switch {
+	case !t.usable():
+		return &Error{Op: "admit", Err: errZeroTask, bare: w.single}
+	case ctx == nil:
+		err = errors.New("ax: nil context; use context.Background()")
+	case !t.claim():
+		return &Error{Op: "admit", Method: t.Method(), URL: t.redactedURL(), Err: ErrNotReplayable, bare: w.single}
+	default:
+		err = cmp.Or(w.hints.validate(), HintsFrom(ctx).validate())
+	}
+	if err == nil {
+		return nil
+	}
+	t.closeBody()
+	return &Error{Op: "admit", Method: t.Method(), URL: t.redactedURL(), Err: err, bare: w.single}
+}

@@ -1,0 +1,210 @@
+package ax_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/stretchr/testify/require"
+)
+
+func TestF7StaleIsBoundedAndApartFromTheWindow(t *testing.T) {
+	for _, dedupe := range []*ax.Dedupe{nil, {}, {Window: fSec}} {
+		t.Run(fmt.Sprint(dedupe), func(t *testing.T) {
+			bubble(t, ax.Config{Dedupe: dedupe, Fallback: &ax.Fallback{Stale: 5 * fSec}}, func(t *tester) {
+				t.Server.Reply = fScript(fAnswer(200, "v1", "X-V: 1"), fAnswer(503, "bad"))
+				require.Equal(t, "v1", fBody(t, t.Do(t.Context(), fGet("/"))))
+				t.Until(4999 * fMS)
+				res := t.Do(t.Context(), fGet("/"))
+				require.Equal(t, "v1", fBody(t, res))
+				require.Equal(t, ax.FromStale, res.Resp.Source)
+				require.Equal(t, 4999*fMS, res.Resp.Age)
+				require.Equal(t, "1", res.Resp.Header.Get("X-V"))
+				t.Until(5001 * fMS)
+				res = t.Do(t.Context(), fGet("/"))
+				require.Equal(t, 503, res.Status(), "no older than that; the answer given did not renew it")
+				require.Equal(t, "bad", fBody(t, res))
+			})
+		})
+	}
+}
+
+func TestF7StaleKeysAreAsStrictAsThoseOfDedupe(t *testing.T) {
+	bubble(t, ax.Config{Fallback: &ax.Fallback{Stale: time.Hour}}, func(t *tester) {
+		t.Server.Reply = fScript(fAnswer(200, "ann's"), fAnswer(503, "bad"))
+		r := func(who string) ax.Request {
+			return ax.Request{URL: at("/me"), Header: http.Header{"Authorization": {who}}}
+		}
+		require.Equal(t, "ann's", fBody(t, t.Do(t.Context(), r("ann"))))
+		require.Equal(t, "bad", fBody(t, t.Do(t.Context(), r("bob"))))
+		require.Equal(t, "bad", fBody(t, t.Do(t.Context(), ax.Request{Method: "POST", URL: at("/me"), Header: http.Header{"Authorization": {"ann"}}})))
+		require.Equal(t, "ann's", fBody(t, t.Do(t.Context(), r("ann"))))
+		t.S.Invalidate(ax.Must(r("ann").Task()).Key())
+		require.Equal(t, "bad", fBody(t, t.Do(t.Context(), r("ann"))))
+	})
+}
+
+func TestF7SharersOfAStaleAnswerSeeThatItIsStale(t *testing.T) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, Fallback: &ax.Fallback{Stale: time.Hour}}, func(t *tester) {
+		t.Server.Reply = fScript(fAnswer(200, "v1"), after(100*fMS, 503, "bad"))
+		t.Do(t.Context(), fGet("/"))
+		t.Until(fSec)
+		cs := []<-chan result{t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))}
+		for _, c := range cs {
+			r := <-c
+			require.Equal(t, "v1", fBody(t, r))
+			require.Equal(t, ax.FromStale, r.Resp.Source)
+			require.Equal(t, 1100*fMS, r.Resp.Age)
+			require.Error(t, r.Resp.Cause)
+		}
+		require.Equal(t, 2, t.Server.Count())
+	})
+}
+
+// TestCaseH34 nothing is tried for a caller who is gone; each hop has the whole body.
+func TestCaseH34FallbackChain(t *testing.T) {
+	slow := after(100*fMS, 503, "no")
+	post := func(host string, fb *ax.Fallback) ax.Request {
+		return ax.Request{Method: "POST", URL: "http://" + host + "/", Body: []byte("body of " + host), Fallback: fb}
+	}
+	chain := func() ax.Request {
+		f2 := ax.Must(post("f2.test", nil).Task())
+		f1 := ax.Must(post("f1.test", &ax.Fallback{Alternate: f2}).Task())
+		return post("p.test", &ax.Fallback{Alternate: f1})
+	}
+	hosts := func(t *tester) (hs []string) {
+		for _, h := range t.Server.Hits() {
+			require.Equal(t, "body of "+h.URL.Host, string(h.Body))
+			hs = append(hs, h.URL.Host)
+		}
+		return hs
+	}
+	t.Run("cancel", func(t *testing.T) {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = slow
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(50*fMS, cancel)
+			res := t.Do(ctx, chain())
+			require.ErrorIs(t, res.Err, context.Canceled)
+			require.Equal(t, 50*fMS, res.At)
+			time.Sleep(fSec)
+			require.Equal(t, []string{"p.test"}, hosts(t))
+		})
+	})
+	t.Run("deadline", func(t *testing.T) {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = slow
+			ctx, cancel := context.WithTimeout(t.Context(), 150*fMS)
+			defer cancel()
+			res := t.Do(ctx, chain())
+			require.LessOrEqual(t, res.At, 150*fMS)
+			time.Sleep(fSec)
+			require.Equal(t, []string{"p.test", "f1.test"}, hosts(t), "f1 had time left, f2 had none")
+		})
+	})
+	t.Run("to the end", func(t *testing.T) {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = func(h *hit) (*http.Response, error) {
+				h.Sleep(100 * fMS)
+				if h.URL.Host == "p.test" {
+					return reply(503, "own"), nil
+				}
+				return nil, errors.New("cut at " + h.URL.Host)
+			}
+			res := t.Do(t.Context(), chain())
+			require.Equal(t, []string{"p.test", "f1.test", "f2.test"}, hosts(t))
+			require.Equal(t, 300*fMS, res.At)
+			require.Equal(t, "own", fBody(t, res))
+			require.ErrorContains(t, res.Resp.Cause, "cut at f1.test")
+			require.ErrorContains(t, res.Resp.Cause, "cut at f2.test")
+		})
+	})
+}
+
+// TestCaseH45 stale is bounded, errors are never stored, an answer is an answer.
+func TestCaseH45StaleIsNotForEver(t *testing.T) {
+	cfg := ax.Config{Dedupe: &ax.Dedupe{Window: fSec}, Fallback: &ax.Fallback{Stale: 5 * fSec}}
+	for _, down := range []fReply{fAnswer(503, "bad"), fBreak(errFWire)} {
+		bubble(t, cfg, func(t *tester) {
+			t.Server.Reply = fScript(fAnswer(200, "v1"), down)
+			t.Do(t.Context(), fGet("/"))
+			t.Until(500 * fMS)
+			res := t.Do(t.Context(), fGet("/"))
+			require.Equal(t, "v1", fBody(t, res))
+			require.Equal(t, ax.FromWindow, res.Resp.Source)
+			require.Equal(t, 1, t.Server.Count())
+
+			t.Until(3 * fSec)
+			one, two := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))
+			r1, r2 := <-one, <-two
+			r1.Resp.Header.Set("X-Mine", "1")
+			require.Empty(t, r2.Resp.Header.Get("X-Mine"))
+			for _, r := range []result{r1, r2} {
+				require.Equal(t, "v1", fBody(t, r))
+				require.Equal(t, ax.FromStale, r.Resp.Source)
+				require.Equal(t, 3*fSec, r.Resp.Age)
+			}
+			t.Until(7 * fSec)
+			res = t.Do(t.Context(), fGet("/"))
+			require.NotEqual(t, 200, res.Status())
+			require.Zero(t, t.S.Stats().DedupeEntries)
+		})
+	}
+	bubble(t, cfg, func(t *tester) {
+		t.Server.Reply = fScript(fAnswer(200, "v1"), fAnswer(404, "gone"))
+		t.Do(t.Context(), fGet("/"))
+		t.Until(3 * fSec)
+		res := t.Do(t.Context(), fGet("/"))
+		require.Equal(t, 404, res.Status())
+		require.Equal(t, ax.FromNetwork, res.Resp.Source)
+		require.Equal(t, "gone", fBody(t, res))
+	})
+}
+
+// TestF7StaleAnswersRefusals: an open breaker and a deadline out of reach, at once.
+func TestF7StaleAnswersRefusals(t *testing.T) {
+	stale := &ax.Fallback{Stale: time.Hour}
+	bubble(t, ax.Config{Fallback: stale, Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}}, func(t *tester) {
+		t.Server.Reply = fScript(fAnswer(200, "v1"), fAnswer(500, "bad"))
+		t.Do(t.Context(), fGet("/"))
+		for range 3 { // the first meets the failure, the others the open breaker
+			res := t.Do(t.Context(), fGet("/"))
+			require.Equal(t, "v1", fBody(t, res))
+			require.Equal(t, ax.FromStale, res.Resp.Source)
+		}
+		require.Equal(t, 2, t.Server.Count())
+		res := t.Do(t.Context(), fGet("/unknown"))
+		require.ErrorIs(t, res.Err, ax.ErrCircuitOpen, "nothing answers: the refusal stands")
+		require.EqualValues(t, 1, t.S.Stats().Rejected)
+	})
+	bubble(t, ax.Config{Fallback: stale}, func(t *tester) {
+		t.Server.Reply = fPaths(map[string]fReply{"/": fAnswer(200, "v1"), "/busy": fAnswer(429, "", "Retry-After: 20")})
+		t.Do(t.Context(), fGet("/"))
+		t.Do(t.Context(), fGet("/busy"))
+		ctx, cancel := context.WithTimeout(t.Context(), fSec)
+		defer cancel()
+		res := t.Do(ctx, fGet("/"))
+		require.Equal(t, "v1", fBody(t, res))
+		require.Zero(t, res.At)
+		require.Equal(t, ax.FromStale, res.Resp.Source)
+		require.ErrorIs(t, res.Resp.Cause, ax.ErrWouldExceedDeadline)
+	})
+}
+
+// TestF7TheCallerWhoIsGoneGetsNoStale: a cancel is answered as a cancel.
+func TestF7TheCallerWhoIsGoneGetsNoStale(t *testing.T) {
+	bubble(t, ax.Config{Fallback: &ax.Fallback{Stale: time.Hour, Static: fStatic("static")}}, func(t *tester) {
+		t.Server.Reply = fScript(fAnswer(200, "v1"), fHang)
+		t.Do(t.Context(), fGet("/"))
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(fSec, cancel)
+		res := t.Do(ctx, fGet("/"))
+		require.ErrorIs(t, res.Err, context.Canceled)
+		require.Nil(t, res.Resp)
+		require.Zero(t, t.S.Stats().Fallbacks)
+	})
+}

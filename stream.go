@@ -1,0 +1,62 @@
+package ax
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// streams tells whether a body goes to its reader as it arrives.
+func (f *flight) streams(resp *http.Response) bool {
+	if f.task.r.Stream || isStream(resp) {
+		return true
+	}
+	return f.single && resp.ContentLength < 0 && resp.Body != http.NoBody && !f.isShared()
+}
+
+// isShared tells whether more than one caller waits for the answer.
+func (f *flight) isShared() bool {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	return f.callers.len() > 1
+}
+
+// patience is how long a body of unknown length may take before those who share
+// it go ways of their own: through Transport() its reader may expect it to come
+// in pieces.
+func (f *flight) patience(resp *http.Response) time.Duration {
+	if f.single && resp.ContentLength < 0 {
+		return time.Second
+	}
+	return 0
+}
+
+// openStream lets the attempt go on until its body ends: the permit is held, the
+// attempt's own time no longer runs, IdleTimeout does.
+func (f *flight) openStream(at *attempt, out *outcome) {
+	at.setDeadline(never)
+	out.stream = true
+	at.stream, out.resp.Body = newStreamBody(out.resp.Body, streamOptions{
+		idle:   at.hold.lane.policy.idleTimeout,
+		onEnd:  func(error) { f.s.streamEnded(at) },
+		cancel: at.abort,
+		log:    f.s.log,
+		method: f.task.Method(),
+		url:    f.task.redactedURL(),
+	})
+}
+
+// abort tears down the connection of an attempt.
+func (a *attempt) abort() { a.cancel(context.Canceled, errAttemptOver) }
+
+// streamEnded gives back what the attempt held: its body has been read, closed
+// or lost.
+func (s *Scheduler) streamEnded(at *attempt) {
+	at.finish()
+	s.mu.Lock()
+	now := s.now()
+	s.streams.remove(at)
+	s.giveBackLocked(&at.hold, now)
+	s.dispatchLocked(now)
+	s.unlock()
+}

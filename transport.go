@@ -1,0 +1,48 @@
+package ax
+
+import (
+	"errors"
+	"net/http"
+)
+
+// transport is a Scheduler as an http.RoundTripper.
+type transport struct {
+	s     *Scheduler
+	hints Hints
+}
+
+// Transport is the scheduler as an http.RoundTripper, for clients and SDKs that
+// exist: client.Transport = s.Transport(). Every request becomes a task of its
+// own, redirects included, which the client follows as ever; what the context
+// says (ContextWith) counts. An answer of unknown length is streamed, one of
+// known length up to MaxBodyBytes is buffered. Errors are *Error.
+func (s *Scheduler) Transport() http.RoundTripper { return &transport{s: s} }
+
+// TransportWith is Transport with defaults for one client's requests: the
+// context's own hints come first.
+func (s *Scheduler) TransportWith(h Hints) http.RoundTripper {
+	h.Tags = append([]string(nil), h.Tags...)
+	return &transport{s: s, hints: h}
+}
+
+// RoundTrip makes a task of req and does it. It never modifies req and always
+// closes its body.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	task, err := TaskFrom(req, Request{})
+	if err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, &Error{Op: "admit", Method: req.Method, Err: err, bare: true}
+	}
+	r, err := t.s.do(req.Context(), task, way{hints: t.hints, single: true})
+	if err != nil {
+		if e, ok := errors.AsType[*Error](err); ok {
+			e.bare = true
+		}
+		return nil, err
+	}
+	resp := *r.Response
+	resp.Request = req
+	return &resp, nil
+}

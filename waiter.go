@@ -1,0 +1,196 @@
+package ax
+
+// waitKind says what a waiter waits for.
+type waitKind uint8
+
+const (
+	waitFirst  waitKind = iota // a permit for the first attempt
+	waitRetry                  // a permit for a later one, or for a hop into another lane
+	waitTokens                 // tokens alone: a nested attempt, or a hop within its lane
+	waitGhost                  // a permit that DryRun only counts
+)
+
+// signal is what a waiter is woken with.
+type signal uint8
+
+const (
+	sigGranted signal = iota // its attempt holds all it needs
+	sigRefused               // ax will not start it: f.refusal says why
+	sigOver                  // nobody is left who wants it
+)
+
+// waiter is one wish for a start, in the queue of one lane.
+type waiter struct {
+	node    heapNode[*waiter]
+	f       *flight
+	lane    *lane
+	owner   *owner
+	at      *attempt              // a hop's; nil = the start makes one
+	worst   *[2]heapNode[*waiter] // in the eviction heaps of lane and scheduler
+	ready   chan signal           // nil = the flight has no goroutine yet
+	since   instant
+	kind    waitKind
+	counted bool // against MaxQueue
+}
+
+// pushLocked queues w by its flight's rank.
+func (s *Scheduler) pushLocked(w *waiter, now instant) {
+	w.since = now
+	if w.kind == waitTokens {
+		w.lane.nested.push(w.f.rank, &w.node)
+		s.nesting[w.lane] = struct{}{}
+		return
+	}
+	s.wakeLaneLocked(w.lane, w.f.rank, now)
+	q := w.lane.queueOf(w.owner)
+	q.tasks.push(w.f.rank, &w.node)
+	w.owner.inQueue++
+	if (w.kind == waitFirst || w.kind == waitGhost) && !w.f.exempt {
+		w.counted = true
+		w.lane.waiting++
+		w.owner.waiting++
+		s.waiting++
+		s.pushWorstLocked(w)
+	}
+	s.fixQueueLocked(q, now)
+	s.fixOwnerLocked(w.owner, now)
+}
+
+// pushWorstLocked lists w for eviction, where that is on.
+func (s *Scheduler) pushWorstLocked(w *waiter) {
+	if s.cfg.Overflow != OverflowEvict || w.kind != waitFirst {
+		return
+	}
+	w.worst = new([2]heapNode[*waiter])
+	w.worst[0].item, w.worst[1].item = w, w
+	w.lane.worst.push(w.f.rank.reversed(), &w.worst[0])
+	s.worst.push(w.f.rank.reversed(), &w.worst[1])
+}
+
+// dropLocked takes w out of its queue; what it held up is dispatched by the
+// caller.
+func (s *Scheduler) dropLocked(w *waiter, now instant) {
+	if w.node.pos == 0 {
+		return
+	}
+	if w.kind == waitTokens {
+		w.lane.nested.remove(&w.node)
+		if w.lane.nested.len() == 0 {
+			delete(s.nesting, w.lane)
+		}
+		s.fixLaneLocked(w.lane, now)
+		return
+	}
+	q := w.lane.queueOf(w.owner)
+	q.tasks.remove(&w.node)
+	w.owner.inQueue--
+	s.uncountLocked(w)
+	s.fixQueueLocked(q, now)
+}
+
+// uncountLocked ends w's part in the queue bounds.
+func (s *Scheduler) uncountLocked(w *waiter) {
+	if !w.counted {
+		return
+	}
+	w.counted = false
+	w.lane.waiting--
+	w.owner.waiting--
+	s.waiting--
+	if w.worst != nil {
+		w.lane.worst.remove(&w.worst[0])
+		s.worst.remove(&w.worst[1])
+		w.worst = nil
+	}
+}
+
+// rerankLocked moves w after its flight's rank changed.
+func (s *Scheduler) rerankLocked(w *waiter, now instant) {
+	if w.node.pos == 0 {
+		return
+	}
+	if w.kind == waitTokens {
+		w.lane.nested.fix(&w.node, w.f.rank)
+		return
+	}
+	q := w.lane.queueOf(w.owner)
+	q.tasks.fix(&w.node, w.f.rank)
+	if w.worst != nil {
+		w.lane.worst.fix(&w.worst[0], w.f.rank.reversed())
+		s.worst.fix(&w.worst[1], w.f.rank.reversed())
+	}
+	s.fixQueueLocked(q, now)
+}
+
+// fixQueueLocked puts q where its best task belongs among the lane's queues,
+// and the lane where it belongs among the lanes.
+func (s *Scheduler) fixQueueLocked(q *queue, now instant) {
+	l := q.lane
+	best, _, ok := q.tasks.top()
+	switch {
+	case !ok || q.owner != nil && q.owner.blocked:
+		l.ready.remove(&q.node)
+	case q.node.pos == 0:
+		q.node.item = q
+		l.ready.push(best, &q.node)
+	default:
+		l.ready.fix(&q.node, best)
+	}
+	if !ok && q.owner != nil {
+		q.owner.forgetQueue(q)
+		delete(l.byOwner, q.owner)
+	}
+	s.fixLaneLocked(l, now)
+}
+
+// fixLaneLocked puts l among the lanes that can start something, or sets its
+// alarm for when time will let it; it tells what time has changed.
+func (s *Scheduler) fixLaneLocked(l *lane, now instant) {
+	s.tickLaneLocked(l, now)
+	wake := never
+	best, _, ok := l.ready.top()
+	if ok && l.asks > 0 && l.asks >= l.startable() {
+		ok = false
+	}
+	if ok {
+		if t := l.startAt(now); t > now {
+			ok, wake = false, t
+		}
+	}
+	switch {
+	case !ok:
+		s.ready.remove(&l.node)
+	case l.node.pos == 0:
+		l.node.item = l
+		s.ready.push(best, &l.node)
+	default:
+		s.ready.fix(&l.node, best)
+	}
+	s.setLaneAlarmLocked(l, wake, now)
+}
+
+// setLaneAlarmLocked: the lane's next moment is that of a start, of its pause's
+// end, of its breaker, or that of its own end. An alarm for less than that may
+// stay: it only looks again.
+func (s *Scheduler) setLaneAlarmLocked(l *lane, wake, now instant) {
+	if l.paused && l.until > now {
+		wake = min(wake, l.until)
+	}
+	if l.brk != nil {
+		wake = min(wake, l.brk.wakeAt())
+	}
+	if wake == never {
+		if l.alarm.pos != 0 {
+			return
+		}
+		wake = l.forgetAt(now)
+	}
+	s.setAlarmLocked(&l.alarm, l, wake)
+}
+
+// startable counts what could start if the lane allowed it.
+func (l *lane) startable() int {
+	n := 0
+	l.ready.each(func(_ rank, q *heapNode[*queue]) bool { n += q.item.tasks.len(); return n <= l.asks })
+	return n
+}
