@@ -54,6 +54,9 @@ func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, n
 	f.callers.add(c)
 	s.endOlderLocked(c, now)
 	s.enterLocked(f, c, want, now)
+	if f.overBudget {
+		c.note(noteOverBudget)
+	}
 	return f
 }
 
@@ -141,9 +144,6 @@ func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) 
 	}
 	f.entered = true
 	c.note(noteQueued)
-	if f.overBudget {
-		c.note(noteOverBudget)
-	}
 	if f.queueTimeout > 0 {
 		s.setAlarmLocked(&c.alarm, c, now.add(f.queueTimeout))
 	}

@@ -38,6 +38,7 @@ func (s *Scheduler) ask(l *lane, h hold, a Ask, asked rank) {
 	s.mu.Lock()
 	now := s.now()
 	l.asks--
+	l.askOne = false
 	h.owner.asked--
 	var at *attempt
 	switch {
@@ -90,6 +91,7 @@ func (s *Scheduler) wakeLaneLocked(l *lane, r rank, now instant) {
 	if l.asleep > now && r.before(l.sleepRank) {
 		l.asleep = now
 		l.sleepRank = rank{at: -never}
+		l.askOne = true
 	}
 }
 
@@ -135,7 +137,7 @@ func (a *attempt) watchGrant(lost <-chan struct{}) {
 	case <-lost:
 		a.cancel(context.Canceled, ErrGrantLost)
 		a.s.mu.Lock()
-		if f := a.f; f.at == a && f.state == flightRunning && !f.lone {
+		if f := a.f; f != nil && f.at == a && f.state == flightRunning && !f.lone {
 			a.due = true
 			a.s.setAlarmLocked(&f.alarm, f, a.s.now().add(deafAfter))
 		}

@@ -186,7 +186,7 @@ func TestF6WhatTheSchedulerAsks(t *testing.T) {
 	require.Equal(t, never, b.earliest(12*sec, 10, 10, 0), "only a freed slot helps")
 	b.begin(12 * sec)
 	b.begin(12 * sec)
-	require.Equal(t, 12*sec+instant(math.Ceil(math.Sqrt(2*3e9*1e8))), b.earliest(12*sec, 0, 10, 100*time.Millisecond), "third start of the growing rate")
+	require.Equal(t, 12*sec+927050984, b.earliest(12*sec, 0, 10, 100*time.Millisecond), "third start: 2t + 4t²/3 = 3")
 	require.Equal(t, 10, b.limit(15*sec, 10))
 	require.Equal(t, []BreakerState{BreakerClosed}, b.takeMoves())
 

@@ -56,7 +56,7 @@ func (b *bucket) reach(want float64, t time.Time, now instant) instant {
 	if wait >= math.MaxInt64 {
 		return never
 	}
-	at := now.add(time.Duration(wait))
+	at := now.add(time.Duration(math.Round(wait)))
 	for extra := time.Duration(1); at < never && b.wait(want, t.Add(at.sub(now))) >= 1; extra *= 2 {
 		at = at.add(extra)
 	}

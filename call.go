@@ -95,7 +95,13 @@ func (c *Call) Cancel() {
 	if c.c.s != nil && c.c.s.cancelCaller(&c.c, context.Canceled) {
 		return
 	}
-	c.Discard()
+	c.mu.Lock()
+	c.dropped = true
+	resp := c.resp
+	c.mu.Unlock()
+	if resp != nil && resp.Response != nil {
+		resp.Body.Close()
+	}
 }
 
 // Discard says that the result is not wanted, though the request may go on: the

@@ -261,13 +261,18 @@ func (s *Scheduler) dispatchTokensLocked(l *lane, now instant) (wake instant) {
 func inOrder(h *heap[*waiter]) []*waiter {
 	all := make([]*waiter, 0, h.len())
 	h.each(func(_ rank, n *heapNode[*waiter]) bool { all = append(all, n.item); return true })
-	slices.SortFunc(all, func(a, b *waiter) int {
-		if a.f.rank.before(b.f.rank) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, byRank)
 	return all
+}
+
+func byRank(a, b *waiter) int {
+	switch {
+	case a.f.rank.before(b.f.rank):
+		return -1
+	case b.f.rank.before(a.f.rank):
+		return 1
+	}
+	return 0
 }
 
 // tokensAt is when time lets w start: pause and rates, no gate.

@@ -244,8 +244,7 @@ func (s *Scheduler) layGhostsLocked(l *lane, now instant) {
 
 // runDry makes the one attempt of a task in DryRun.
 func (f *flight) runDry() {
-	at := f.at
-	out := f.attemptOnce(at)
+	at, out := f.attemptOnce(f.at)
 	if f.s.finishAttempt(f, at, out) == verdictFinal {
 		f.s.complete(f, f.result())
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 )
 
@@ -121,19 +122,68 @@ func (o *outbox) drain(s *Scheduler) {
 
 // call is OnEvent, whose panics are logged and change nothing else.
 func (s *Scheduler) call(e Event) {
+	listeners := s.listeners.Load()
+	if listeners == nil {
+		return
+	}
+	for _, l := range *listeners {
+		s.callOne(l, e)
+	}
+}
+
+func (s *Scheduler) callOne(l *listener, e Event) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.count.panics.Add(1)
 			s.log.Error("ax: OnEvent panicked", "event", e.Kind.String(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 	}()
-	s.cfg.OnEvent(e)
+	l.hear(e)
 }
+
+// listener is one who is told all events.
+type listener struct{ hear func(Event) }
+
+// Watch has f called with every event of the tasks submitted from now on, as
+// Config.OnEvent is and under the same rules, until stop is called. An event
+// under way may still come after stop has returned. A nil f watches nothing.
+func (s *Scheduler) Watch(f func(Event)) (stop func()) {
+	if f == nil {
+		return func() {}
+	}
+	l := &listener{f}
+	s.relisten(func(ls []*listener) []*listener { return append(ls, l) })
+	return func() {
+		s.relisten(func(ls []*listener) []*listener {
+			return slices.DeleteFunc(ls, func(have *listener) bool { return have == l })
+		})
+	}
+}
+
+// relisten puts a changed copy of the listeners in force; nil if there is none,
+// so that events cost a nil check then.
+func (s *Scheduler) relisten(change func([]*listener) []*listener) {
+	s.mu.Lock()
+	defer s.unlock()
+	var have []*listener
+	if p := s.listeners.Load(); p != nil {
+		have = slices.Clone(*p)
+	}
+	have = change(have)
+	if len(have) == 0 {
+		s.listeners.Store(nil)
+		return
+	}
+	s.listeners.Store(&have)
+}
+
+// heard tells whether anybody listens.
+func (s *Scheduler) heard() bool { return s.listeners.Load() != nil }
 
 // tellLeader tells an event of a flight in the name of its best-ranked caller.
 func (f *flight) tellLeader(at *attempt, e Event) {
 	s := f.s
-	if s.cfg.OnEvent == nil {
+	if !s.heard() {
 		return
 	}
 	s.mu.Lock()
@@ -150,7 +200,7 @@ func (f *flight) tellLeader(at *attempt, e Event) {
 
 // tellOutcome tells what an attempt came to and whether another follows.
 func (f *flight) tellOutcome(at *attempt, out *outcome, v verdict) {
-	if f.s.cfg.OnEvent == nil {
+	if !f.s.heard() {
 		return
 	}
 	f.tellLeader(nil, Event{
@@ -204,7 +254,7 @@ func (k EventKind) terminal() bool {
 func (s *Scheduler) laneEventLocked(l *lane, e Event, now instant) {
 	e.Time, e.Lane = s.wall(now), l.name
 	e.Context = context.Background()
-	if s.cfg.OnEvent != nil {
+	if s.heard() {
 		s.laneEvents.mu.Lock()
 		s.laneEvents.left = append(s.laneEvents.left, e)
 		s.laneEvents.mu.Unlock()

@@ -90,29 +90,30 @@ func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 		r.why = fmt.Errorf("%w: the next attempt is due in %v", ErrWouldExceedDeadline, r.delay)
 		return
 	}
-	if err := s.retryRefusedLocked(f, s.now()); err != nil {
+	if err := s.retryRefusedLocked(f, out.arrived.add(r.delay), s.now()); err != nil {
 		r.why = err
 		return
 	}
 	r.wanted = true
 }
 
-// retryRefusedLocked is why ax itself would not send another attempt now.
-func (s *Scheduler) retryRefusedLocked(f *flight, now instant) error {
-	if err := s.retryBudgetLocked(f, now); err != nil {
+// retryRefusedLocked is why ax itself would not send another attempt at that
+// moment, as far as is known now.
+func (s *Scheduler) retryRefusedLocked(f *flight, at, now instant) error {
+	if err := s.retryBudgetLocked(f, at); err != nil {
 		return err
 	}
 	l := f.lane
-	if f.outer == nil && l.rejects(now) {
+	if until, open := openUntil(l.brk); f.outer == nil && l.rejects(now) && (!open || until > at) {
 		return s.circuitErrorLocked(l, now)
 	}
 	return nil
 }
 
-// retryBudgetLocked is whether the lane's retries leave room for one more now.
-func (s *Scheduler) retryBudgetLocked(f *flight, now instant) error {
+// retryBudgetLocked is whether the lane's retries leave room for one more then.
+func (s *Scheduler) retryBudgetLocked(f *flight, at instant) error {
 	ratio := f.retryRatio()
-	if f.lane.retries.allow(now, ratio) {
+	if f.lane.retries.allowAt(at, ratio) {
 		return nil
 	}
 	return &detailError{ErrRetryBudget, "retry budget of lane %q is used up: at most %g of its first attempts in 10s, or 3", []any{f.lane.name, ratio}}

@@ -111,6 +111,7 @@ type result struct {
 	err      error          // no answer
 	op       string
 	cause    error
+	panicked *PanicError // goes on through a caller that is alone
 	source   Source
 	shared   bool // by more than one reader: each gets copies
 	attempts int

@@ -56,8 +56,8 @@ type landed struct {
 }
 
 // tryHedged is try, with a second attempt beside the first if that is slow. The
-// winner's outcome is returned, and f.at is the winner.
-func (f *flight) tryHedged(at *attempt, after time.Duration) outcome {
+// winner is returned with its outcome, and is f.at.
+func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome) {
 	results := make(chan landed, 2) // room for both: nobody waits for the loser
 	send := func(at *attempt) {
 		go func() { results <- landed{at, f.tryRecovered(at)} }() // ends with the attempt; its permit is given back by whoever receives
@@ -67,12 +67,12 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) outcome {
 	defer timer.Stop()
 	select {
 	case first := <-results:
-		return first.out
+		return at, first.out
 	case <-timer.C:
 	}
 	h := f.s.askHedge(f)
 	if h == nil {
-		return (<-results).out
+		return at, (<-results).out
 	}
 	running := 1
 	granted := h.wait.ready
@@ -88,7 +88,7 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) outcome {
 			running--
 			if running == 0 || got.out.kind == outcomeSuccess {
 				f.s.endHedge(f, h, got, results, running)
-				return got.out
+				return got.at, got.out
 			}
 			f.s.finishLoser(got)
 		}

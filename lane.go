@@ -24,6 +24,7 @@ type lane struct {
 	paused    bool    // told by an event; resumed tells the end
 	spread    spread  // how the lane leaves a pause
 	asleep    instant // a governor refused until then
+	askOne    bool    // a better task has ended the sleep: it is asked for alone
 	sleepRank rank    // whom
 	asks      int     // reserved permits a governor is being asked for
 
@@ -139,6 +140,14 @@ func (l *lane) isHeld(now instant) bool {
 // waiting.
 func (l *lane) rejects(now instant) bool {
 	return l.brk != nil && l.policy.breaker.WhenOpen == OpenReject && !l.brk.admits(now)
+}
+
+// openUntil is when an open breaker will probe; false without one.
+func openUntil(b *breaker) (instant, bool) {
+	if b == nil {
+		return 0, false
+	}
+	return b.openUntil()
 }
 
 // queueOf is where tasks of o wait, made when missing.

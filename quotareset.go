@@ -34,6 +34,9 @@ func quotaReset(h http.Header, now time.Time) (time.Duration, bool) {
 func listReset(v string, server time.Time) time.Duration {
 	var longest time.Duration
 	var remaining, reset string // of the dictionary
+	if strings.Count(strings.ReplaceAll(v, `\"`, ""), `"`)%2 != 0 {
+		return 0 // a string without an end: nothing of it can be trusted
+	}
 	for item := range splitOutsideQuotes(v, ',') {
 		var r, t string
 		for param := range splitOutsideQuotes(item, ';') {

@@ -64,13 +64,12 @@ func FuzzRamp(f *testing.F) {
 
 func TestF6RateRamp(t *testing.T) {
 	r := ramp{from: 10 * sec, over: 4 * time.Second, low: 2}
-	const gap = 10 * time.Millisecond // 100/s: by t, 2 + 12.5t²
-	require.Equal(t, 10*sec, r.start(1, gap))
-	require.Equal(t, 10*sec, r.start(2, gap))
+	const gap = 10 * time.Millisecond // from 2/s to 100/s: by t, 2t + 12.25t²
+	require.Equal(t, 10*sec, r.start(0, gap))
+	require.Equal(t, 10*sec+215514690, r.start(1, gap))
 	require.Equal(t, 10*sec, r.start(99, 0), "no rate")
-	require.Equal(t, 10*sec+400*ms, r.start(4, gap))
-	require.Equal(t, 12*sec, r.start(52, gap))
-	require.Equal(t, 14*sec, r.start(202, gap))
+	require.Equal(t, 12*sec, r.start(53, gap))
+	require.Equal(t, 14*sec, r.start(204, gap))
 	require.Equal(t, 14*sec, r.start(5000, gap), "never after the end")
 	require.Equal(t, 14*sec, r.start(3, time.Hour), "never after the end")
 	for n, last := 1, instant(0); n < 210; n++ {

@@ -47,6 +47,22 @@ func (r *retryBudget) allow(now instant, ratio float64) bool {
 	return with <= budgetFloor || !exceeds(with, ratio, r.firsts)
 }
 
+// allowAt is allow for a retry that is going to be sent at a later moment, as far
+// as is known now.
+func (r *retryBudget) allowAt(at instant, ratio float64) bool {
+	if r.ring == nil || r.idle(at) {
+		return true
+	}
+	firsts, with, newest := 0, 1, bucketOf(at)
+	for i := r.at; i > r.at-budgetBuckets-1 && i >= newest-budgetBuckets; i-- {
+		with += int(r.bucket(i).retries)
+		if i > newest-budgetBuckets {
+			firsts += int(r.bucket(i).firsts)
+		}
+	}
+	return with <= budgetFloor || !exceeds(with, ratio, firsts)
+}
+
 // idle reports whether nothing counts any more.
 func (r *retryBudget) idle(now instant) bool {
 	return r.ring == nil || bucketOf(now) > r.last+budgetBuckets

@@ -108,8 +108,8 @@ func (f *flight) run(sig signal) {
 // drive takes the flight from its first signal to its end.
 func (f *flight) drive(sig signal, await func() signal) {
 	for sig == sigGranted {
-		at := f.at
-		switch f.s.finishAttempt(f, at, f.attemptOnce(at)) {
+		at, out := f.attemptOnce(f.at)
+		switch f.s.finishAttempt(f, at, out) {
 		case verdictRetry:
 			sig = await()
 		case verdictFinal:
@@ -123,11 +123,13 @@ func (f *flight) drive(sig signal, await func() signal) {
 	}
 }
 
-// attemptOnce makes the attempt that was granted. Whatever way the executor
+// attemptOnce makes the attempt that was granted, or that and a hedge: it returns
+// the one that counts. Whatever way the executor
 // leaves (return, panic, Goexit), the permit goes back and every caller gets an
 // end. On a lone flight's goroutine, which is its caller's, a panic goes on
 // through it.
-func (f *flight) attemptOnce(at *attempt) (out outcome) {
+func (f *flight) attemptOnce(first *attempt) (at *attempt, out outcome) {
+	at = first
 	returned := false
 	defer func() {
 		if returned {
@@ -145,12 +147,12 @@ func (f *flight) attemptOnce(at *attempt) (out outcome) {
 		}
 	}()
 	if after, hedged := f.hedgeAfter(); hedged {
-		out = f.tryHedged(at, after)
+		at, out = f.tryHedged(at, after)
 	} else {
 		out = f.try(at)
 	}
 	returned = true
-	return out
+	return at, out
 }
 
 // try sends the attempt and reads its answer as far as it is kept in memory.

@@ -26,19 +26,20 @@ import (
 // the timer; it is never held across user code, a channel, a sleep or a log
 // line: what must follow is put into s.todo and done by unlock.
 type Scheduler struct {
-	cfg    Config // resolved: defaults filled, copied deeply
-	exec   Executor
-	log    *slog.Logger
-	epoch  time.Time
-	routes *routes
-	ignore *headerSet
-	life   context.Context // of what a Governor is asked; ended by Close
-	endOf  context.CancelFunc
-	host   lanePolicy // of hosts without a configured lane
-	count  counters
-	would  wouldCounts
-	seq    atomic.Uint64
-	alive  atomic.Int64 // tasks not delivered, attempts not over, asks under way
+	cfg       Config // resolved: defaults filled, copied deeply
+	exec      Executor
+	log       *slog.Logger
+	epoch     time.Time
+	routes    *routes
+	ignore    *headerSet
+	life      context.Context // of what a Governor is asked; ended by Close
+	endOf     context.CancelFunc
+	host      lanePolicy // of hosts without a configured lane
+	count     counters
+	would     wouldCounts
+	listeners atomic.Pointer[[]*listener] // nil = nobody
+	seq       atomic.Uint64
+	alive     atomic.Int64 // tasks not delivered, attempts not over, asks under way
 
 	mu       sync.Mutex
 	state    lifeState
@@ -125,6 +126,9 @@ func New(client *http.Client, cfg Config) (*Scheduler, error) {
 	s.nesting = make(map[*lane]struct{})
 	s.window.init(s, s.cfg.Dedupe)
 	s.stale.init(s, s.cfg.Dedupe)
+	if f := s.cfg.OnEvent; f != nil {
+		s.listeners.Store(&[]*listener{{f}})
+	}
 	s.host = s.cfg.lanePolicy(s.cfg.Hosts)
 	for i := range s.cfg.Lanes {
 		l := &s.cfg.Lanes[i]
@@ -257,7 +261,7 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	c.seq = s.seq.Add(1)
 	c.born = s.now()
 	s.count.submitted.Add(1)
-	if s.cfg.OnEvent != nil {
+	if s.heard() {
 		c.ev = &outbox{busy: true} // until tellAdmission
 		c.notes = noteSubmitted
 	}

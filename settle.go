@@ -14,6 +14,9 @@ import (
 // a fallback answers instead.
 func (f *flight) settle() {
 	res := f.result()
+	if f.entered && errors.Is(f.refusal, ErrBudget) {
+		f.tellLeader(nil, Event{Kind: EventOverBudget, Err: f.refusal})
+	}
 	if fb := f.fallbackFor(res); fb != nil {
 		res = f.fallBack(fb, res)
 	}
@@ -42,6 +45,7 @@ func (f *flight) result() *result {
 		return res
 	}
 	res.kind, res.op, res.err = EventFailed, "attempt", out.err
+	res.panicked, _ = out.err.(*PanicError)
 	if out.caller {
 		res.kind = EventCanceled
 	}
@@ -71,6 +75,9 @@ func (s *Scheduler) complete(f *flight, res *result) {
 	}
 	s.keepLocked(f, res, now)
 	res.shared = res.shared || f.callers.len() > 1
+	if f.callers.len() > 1 {
+		res.panicked = nil
+	}
 	if res.stream != nil {
 		s.handOverLocked(f, res, now)
 	} else {
@@ -94,6 +101,7 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 		s.later(func() { at.watch(ctx) })
 	}
 	s.endLocked(c, res, now)
+	at.f = nil
 	f.last = outcome{} // whoever holds the body hides that its reader has forgotten it
 	for c := f.callers.pop(); c != nil; c = f.callers.pop() {
 		if m := c.task.Method(); m != http.MethodGet && m != http.MethodHead {
@@ -168,6 +176,9 @@ func (c *caller) finish() (*Response, error) {
 	resp, err := c.answer()
 	c.tellEnd(resp, err)
 	c.s.aliveLess()
+	if p := c.res.panicked; p != nil {
+		panic(p.Value)
+	}
 	return resp, err
 }
 
@@ -193,6 +204,7 @@ func (c *caller) answer() (*Response, error) {
 	switch {
 	case res.stream != nil:
 		r.Response = res.streamed
+		c.res = &result{kind: res.kind, attempts: res.attempts} // or c would keep the body from being found forgotten
 	case res.payload != nil:
 		r.Response = res.payload.response(res.shared, nil)
 	}

@@ -1,6 +1,10 @@
 package ax
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+)
 
 // counters are those of Stats.
 type counters struct {
@@ -72,6 +76,9 @@ func (l *lane) snapshot(now instant) LaneStats {
 	}
 	if l.brk != nil {
 		ls.Breaker = l.brk.state()
+		if until, open := l.brk.openUntil(); open {
+			ls.BreakerUntil = l.s.wall(until)
+		}
 	}
 	ls.Queued, ls.Parked = l.gauges(now)
 	return ls
@@ -95,4 +102,54 @@ func (l *lane) gauges(now instant) (queued, parked int) {
 		queued, parked = 0, queued+parked
 	}
 	return queued, parked + l.resting
+}
+
+// Waiter is a task that waits for a start, as Waiting shows it.
+type Waiter struct {
+	// Lane and Owner are the task's.
+	Lane, Owner string
+	// Method and URL are its request's, without user info and query values.
+	Method, URL string
+	// Priority is what it was submitted with.
+	Priority Priority
+	// Seq is its place in the order of submission.
+	Seq uint64
+	// Since is when this wait began, Rank what it is served by: the earlier goes
+	// first.
+	Since, Rank time.Time
+	// Attempts counts those before this wait.
+	Attempts int
+	// Parked tells that it waits for more than a slot or a token: a budget, an
+	// open breaker, a pause.
+	Parked bool
+}
+
+// Waiting is the n best-ranked tasks that wait for a start, best first, of all
+// lanes together. It looks at every waiting task: for a page or a log line, not
+// for a loop. Tasks in backoff wait for time and are not among them.
+func (s *Scheduler) Waiting(n int) []Waiter {
+	if n <= 0 || s.cfg.DryRun {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	var all []*waiter
+	for _, l := range s.lanes.m {
+		all = append(all, inOrder(&l.nested)...)
+		all = append(all, inOrder(&l.plain.tasks)...)
+		for _, q := range l.byOwner {
+			all = append(all, inOrder(&q.tasks)...)
+		}
+	}
+	slices.SortFunc(all, byRank)
+	list := make([]Waiter, 0, min(n, len(all)))
+	for _, w := range all[:min(n, len(all))] {
+		list = append(list, Waiter{
+			Lane: w.lane.name, Owner: w.owner.name, Method: w.f.task.Method(), URL: w.f.task.redactedURL(),
+			Priority: w.f.priority, Seq: w.f.rank.seq, Since: s.wall(w.since), Rank: s.rankTime(w.f),
+			Attempts: int(w.f.attempts), Parked: w.lane.isHeld(now) || w.owner.limited() && w.owner.blocked,
+		})
+	}
+	return list
 }

@@ -58,6 +58,9 @@ type LaneStats struct {
 	Active, Queued, Parked int
 	// Breaker is the state of its breaker; BreakerClosed without one.
 	Breaker BreakerState
+	// BreakerUntil is when an open breaker will probe; zero if it is not open, or
+	// held open by hand.
+	BreakerUntil time.Time
 	// Paused tells whether it starts nothing until Resume or PausedUntil.
 	Paused bool
 	// PausedUntil is when the pause ends; zero = not paused, or until Resume.

@@ -34,13 +34,14 @@ func (f *flight) patience(resp *http.Response) time.Duration {
 // openStream lets the attempt go on until its body ends: the permit is held, the
 // attempt's own time no longer runs, IdleTimeout does.
 func (f *flight) openStream(at *attempt, out *outcome) {
+	s := f.s // the stream must not know the flight: its caller would never be forgotten
 	at.setDeadline(never)
 	out.stream = true
 	at.stream, out.resp.Body = newStreamBody(out.resp.Body, streamOptions{
 		idle:   at.hold.lane.policy.idleTimeout,
-		onEnd:  func(error) { f.s.streamEnded(at) },
+		onEnd:  func(error) { s.streamEnded(at) },
 		cancel: at.abort,
-		log:    f.s.log,
+		log:    s.log,
 		method: f.task.Method(),
 		url:    f.task.redactedURL(),
 	})

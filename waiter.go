@@ -149,7 +149,7 @@ func (s *Scheduler) fixLaneLocked(l *lane, now instant) {
 	s.tickLaneLocked(l, now)
 	wake := never
 	best, _, ok := l.ready.top()
-	if ok && l.asks > 0 && l.asks >= l.startable() {
+	if ok && l.asks > 0 && (l.askOne || l.asks >= l.startable()) {
 		ok = false
 	}
 	if ok {
