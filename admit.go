@@ -37,13 +37,13 @@ func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, n
 		return nil
 	}
 	o := s.ownerLocked(want.Owner)
-	c.laneName, c.ownerName = l.name, o.name
+	c.lane, c.owner = l, o
 	if err := s.enlistLocked(c, want, w, now); err != nil {
 		s.rejectLocked(c, err, now)
 		return nil
 	}
 	step := cmp.Or(c.task.r.AgingStep, l.policy.agingStep)
-	c.rank = rankOf(c.born, want.Priority, step, c.seq, s.cfg.StrictPriority)
+	c.rank = rankOf(c.born, want.Priority, step, c.seq(), s.cfg.StrictPriority)
 	f := spare
 	s.fillLocked(f, c, l, o, outer, want, w)
 	if s.shareLocked(f, c, want, now) {
@@ -77,7 +77,6 @@ func (s *Scheduler) rejectLocked(c *caller, err error, now instant) {
 // enlistLocked writes c into whatever can end or refuse it: scope, cooldown,
 // tags, name. What was written is taken back by endLocked.
 func (s *Scheduler) enlistLocked(c *caller, want *Hints, w *way, now instant) error {
-	s.live.set(c, struct{}{})
 	s.startHeartbeatLocked(now)
 	if w.scope != nil {
 		if err := w.scope.joinLocked(c); err != nil {
@@ -110,8 +109,10 @@ func (s *Scheduler) fillLocked(f *flight, c *caller, l *lane, o *owner, outer *a
 	f.noRetry = want.NoRetry
 	f.attemptTimeout = timeoutOf(want.AttemptTimeout, l.policy.attemptTimeout)
 	f.queueTimeout = timeoutOf(want.QueueTimeout, l.policy.queueTimeout)
-	f.work, f.named = w.run, want.Lane != ""
-	f.priority, f.born = want.Priority, c.born
+	f.named = want.Lane != ""
+	if w.run != nil {
+		f.extras().work = w.run
+	}
 	f.lone = c.call == nil && f.hedgePolicy() == nil
 }
 
@@ -125,8 +126,9 @@ func timeoutOf(own, lane time.Duration) time.Duration {
 
 // enterLocked lets f wait for its first start, or start, or refuses it.
 func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) {
+	s.linkLocked(f)
 	if err := s.refusalLocked(f, now); err != nil {
-		s.refuseLocked(f, "admit", err, now)
+		s.refuseLocked(f, opAdmit, err, now)
 		return
 	}
 	f.state = flightWaiting
@@ -136,7 +138,7 @@ func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) 
 		return
 	}
 	if err := s.boundLocked(f, want, now); err != nil {
-		s.refuseLocked(f, "admit", err, now)
+		s.refuseLocked(f, opAdmit, err, now)
 	}
 	s.dispatchLocked(now) // who was refused or evicted may have been in the way
 	if f.state != flightWaiting {
@@ -145,7 +147,7 @@ func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) 
 	f.entered = true
 	c.note(noteQueued)
 	if f.queueTimeout > 0 {
-		s.setAlarmLocked(&c.alarm, c, now.add(f.queueTimeout))
+		s.setAlarmLocked(&c.extras().alarm, c, now.add(f.queueTimeout))
 	}
 	if f.lone {
 		f.wait.ready = make(chan signal, 1)
@@ -217,7 +219,7 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 			worst = &l.worst
 		}
 		if _, n, ok := worst.top(); ok && n.item != &f.wait {
-			s.refuseLocked(n.item.f, "queue", ErrEvicted, now)
+			s.refuseLocked(n.item.f, opQueue, ErrEvicted, now)
 			return nil
 		}
 	}

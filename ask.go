@@ -15,7 +15,7 @@ func (s *Scheduler) askLocked(w *waiter, now instant) {
 	l.asks++
 	s.alive.Add(1)
 	w.owner.asked++
-	a := Ask{Lane: l.name, Owner: w.owner.name, Rank: s.rankTime(w.f), Priority: w.f.priority, Seq: w.f.rank.seq}
+	a := Ask{Lane: l.name, Owner: w.owner.name, Rank: s.rankTime(w.f), Priority: w.f.priority(), Seq: w.f.rank.seq}
 	asked := w.f.rank
 	s.fixLaneLocked(l, now)
 	s.later(func() { go s.ask(l, h, a, asked) }) // ends with Acquire; Close waits for it
@@ -27,9 +27,9 @@ func (s *Scheduler) rankTime(f *flight) time.Time {
 		return s.wall(f.rank.at)
 	}
 	const level = 1000 * time.Hour
-	p := time.Duration(f.priority)
+	p := time.Duration(f.priority())
 	p = min(max(p, -1000), 1000) // within what time.Time can tell
-	return s.wall(f.born).Add(-p * level)
+	return s.wall(f.callers.best().born).Add(-p * level)
 }
 
 // ask is one question to the governor and what follows from its answer.
@@ -139,7 +139,7 @@ func (a *attempt) watchGrant(lost <-chan struct{}) {
 		a.s.mu.Lock()
 		if f := a.f; f != nil && f.at == a && f.state == flightRunning && !f.lone {
 			a.due = true
-			a.s.setAlarmLocked(&f.alarm, f, a.s.now().add(deafAfter))
+			a.s.alarmLocked(f, a.s.now().add(deafAfter))
 		}
 		a.s.unlock()
 	case <-a.Done():

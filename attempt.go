@@ -25,6 +25,7 @@ type attempt struct {
 	due       bool            // its time is over; guarded by s.mu
 	abandoned bool            // its flight has gone on without it; guarded by s.mu
 	stream    *stream
+	alarm     alarm // its flight's: attempt timeout, backoff, QueueTimeout of a retry
 
 	mu       sync.Mutex
 	watched  context.Context // whose end is the attempt's; nil = a flight's, whose callers come and go

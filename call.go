@@ -12,12 +12,13 @@ import (
 type Call struct {
 	c    caller
 	f    flight
-	done chan struct{}
 	stop func() bool // of the watch on the caller's ctx
 
 	mu      sync.Mutex
+	done    chan struct{} // made when first asked for
 	resp    *Response
 	err     error
+	settled bool
 	dropped bool // nobody will read the body
 }
 
@@ -30,7 +31,7 @@ func (s *Scheduler) Submit(ctx context.Context, t *Task) *Call {
 }
 
 func (s *Scheduler) submit(ctx context.Context, t *Task, w way) *Call {
-	call := &Call{done: make(chan struct{})}
+	call := new(Call)
 	c := &call.c
 	c.call = call
 	if err := unusable(ctx, t, &w); err != nil {
@@ -67,25 +68,37 @@ func (c *Call) deliver() {
 
 func (c *Call) settle(resp *Response, err error) {
 	c.mu.Lock()
-	c.resp, c.err = resp, err
+	c.resp, c.err, c.settled = resp, err, true
+	if c.done != nil {
+		close(c.done)
+	}
 	dropped := c.dropped
 	c.mu.Unlock()
 	if dropped {
 		discard(resp)
 	}
-	close(c.done)
 	if c.c.s != nil {
 		c.c.s.aliveLess()
 	}
 }
 
 // Done is closed when the result is there and its last event has been told.
-func (c *Call) Done() <-chan struct{} { return c.done }
+func (c *Call) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.settled {
+			close(c.done)
+		}
+	}
+	return c.done
+}
 
 // Result blocks until the task has ended and returns what Do would have: always
 // the same *Response.
 func (c *Call) Result() (*Response, error) {
-	<-c.done
+	<-c.Done()
 	return c.resp, c.err
 }
 
@@ -131,6 +144,6 @@ func discard(resp *Response) {
 }
 
 // Seq is the task's place in the order of submission.
-func (c *Call) Seq() uint64 { return c.c.seq }
+func (c *Call) Seq() uint64 { return c.c.seq() }
 
 var _ io.Closer = (*Scheduler)(nil)

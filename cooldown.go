@@ -41,7 +41,7 @@ func (s *Scheduler) coolLocked(c *caller, owner string, now instant) error {
 // nothing happened that a second click would double.
 func (cd *cooldown) endedLocked(c *caller, now instant) {
 	cd.running = nil
-	if c.kind == EventRejected || c.kind == EventCanceled && c.res.attempts == 0 {
+	if c.res.kind == EventRejected || c.res.kind == EventCanceled && c.res.attempts == 0 {
 		cd.s.cooling.remove(cd.key)
 		return
 	}

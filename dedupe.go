@@ -18,7 +18,7 @@ import (
 func (s *Scheduler) sharingOf(f *flight, c *caller, want *Hints) (flightKey, bool) {
 	r := &c.task.r
 	asks := r.Dedupe || r.DedupeKey != "" || r.DedupeWindow > 0
-	if want.NoDedupe || f.work != nil || s.cfg.Dedupe == nil && !asks {
+	if want.NoDedupe || f.work() != nil || s.cfg.Dedupe == nil && !asks {
 		return flightKey{}, false
 	}
 	key := c.task.sharingKey(s.ignore, want.Owner)
@@ -59,7 +59,7 @@ func (s *Scheduler) shareLocked(f *flight, c *caller, want *Hints, now instant) 
 
 // keyLocked lets others find f.
 func (s *Scheduler) keyLocked(f *flight, key flightKey) {
-	f.key, f.keyed, f.shareable, f.lone = key, true, true, false
+	f.key, f.keyed, f.lone = &key, true, false
 	s.flights.set(key, f)
 	s.byURL.add(f.task.urlFamily(), f)
 }
@@ -70,8 +70,8 @@ func (s *Scheduler) unkeyLocked(f *flight) {
 		return
 	}
 	f.keyed = false
-	if s.flights.get(f.key) == f {
-		s.flights.remove(f.key)
+	if s.flights.get(*f.key) == f {
+		s.flights.remove(*f.key)
 	}
 	s.byURL.remove(f.task.urlFamily(), f)
 }
@@ -91,7 +91,7 @@ func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
 		have.queueTimeout = mine.queueTimeout
 	}
 	if mine.queueTimeout > 0 && have.attempts == 0 {
-		s.setAlarmLocked(&c.alarm, c, now.add(mine.queueTimeout))
+		s.setAlarmLocked(&c.extras().alarm, c, now.add(mine.queueTimeout))
 	}
 	s.rerankFlightLocked(have, now)
 }
@@ -108,7 +108,7 @@ func (s *Scheduler) extendLocked(f *flight, d time.Duration, now instant) {
 		t = at.began.add(d)
 	}
 	s.later(func() { at.setDeadline(t) })
-	s.setAlarmLocked(&f.alarm, f, t)
+	s.alarmLocked(f, t)
 }
 
 // depth is how many attempts f runs inside of.
@@ -125,7 +125,7 @@ func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
 	if res.kind != EventSucceeded || res.source != FromNetwork {
 		return
 	}
-	status := f.last.status()
+	status := f.last().status()
 	if !f.task.safe() && status >= 200 && status < 400 {
 		s.forgetURLLocked(f.task.urlFamily(), now)
 	}
@@ -134,7 +134,7 @@ func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
 	}
 	ownWindow := f.task.r.DedupeWindow
 	storable := !saysNoStore(res.payload.resp.Header)
-	if window := s.windowOf(f); f.shareable && window > 0 && (storable || ownWindow > 0) {
+	if window := s.windowOf(f); f.key != nil && window > 0 && (storable || ownWindow > 0) {
 		res.shared = true
 		s.window.put(f.key.dedupeKey, f.task.urlFamily(), res.payload, now, now.add(window))
 	}

@@ -166,7 +166,7 @@ func (s *Scheduler) giveBackLocked(h *hold, now instant) {
 func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	s.dropLocked(w, now)
 	if w.kind == waitGhost {
-		w.f.ghost.startedLocked(h, now)
+		w.f.more.ghost.startedLocked(h, now)
 		return
 	}
 	f := w.f
@@ -176,7 +176,7 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	h.lane.stats.wait.record(waited)
 	if w.at != nil { // a hop, which goes on in another lane, or a hedge
 		w.at.hold = h
-		if f.hedge != nil && w == &f.hedge.wait {
+		if m := f.more; m != nil && m.hedge != nil && w == &m.hedge.wait {
 			h.lane.stats.attempts++
 			s.count.attempts.Add(1)
 			s.count.retries.Add(1)
@@ -185,7 +185,7 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 		s.wakeWaiterLocked(w, sigGranted)
 		return
 	}
-	s.setAlarmLocked(&f.alarm, f, never)
+	s.silenceLocked(f)
 	f.state = flightRunning
 	f.attempts++
 	first := f.at == nil

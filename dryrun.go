@@ -52,13 +52,13 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 		return nil
 	}
 	o := s.ownerLocked(want.Owner)
-	c.laneName, c.ownerName = l.name, o.name
+	c.lane, c.owner = l, o
 	cooled := s.enlistDryLocked(c, want, w, now)
 	if cooled {
 		s.wouldLocked(l, o, func(w *wouldCounts) *atomic.Uint64 { return &w.cooled })
 	}
 	s.supersedeDryLocked(c, l, o)
-	c.rank = rankOf(c.born, want.Priority, l.policy.agingStep, c.seq, s.cfg.StrictPriority)
+	c.rank = rankOf(c.born, want.Priority, l.policy.agingStep, c.seq(), s.cfg.StrictPriority)
 	s.fillLocked(f, c, l, o, nil, want, w)
 	f.noRetry, f.lone = true, c.call == nil
 	c.f = f
@@ -67,6 +67,7 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 		s.hauntLocked(f, want, now)
 	}
 	f.state, f.attempts = flightRunning, 1
+	s.linkLocked(f)
 	h := hold{lane: l, owner: o}
 	s.activateLocked(&h)
 	f.at = f.newAttempt(h)
@@ -78,7 +79,6 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 // enlistDryLocked writes c down where it can be ended, and tells whether a
 // cooldown would have refused it.
 func (s *Scheduler) enlistDryLocked(c *caller, want *Hints, w *way, now instant) (cooled bool) {
-	s.live.set(c, struct{}{})
 	s.startHeartbeatLocked(now)
 	if w.scope != nil {
 		_ = w.scope.joinLocked(c) // an ended scope refuses nothing either
@@ -147,10 +147,10 @@ func (s *Scheduler) hauntLocked(f *flight, want *Hints, now instant) {
 		return
 	}
 	g := &ghost{started: never, took: never}
-	g.f = flight{s: s, task: f.task, lane: l, owner: o, rank: f.rank, state: flightWaiting, ghost: g, queueTimeout: f.queueTimeout}
+	g.f = flight{s: s, task: f.task, lane: l, owner: o, rank: f.rank, state: flightWaiting, more: &flightExtras{ghost: g}, queueTimeout: f.queueTimeout}
 	g.f.wait = waiter{f: &g.f, lane: l, owner: o, kind: waitGhost}
 	g.f.wait.node.item = &g.f.wait
-	f.ghost = g
+	f.extras().ghost = g
 	s.pushLocked(&g.f.wait, now)
 	s.dispatchLocked(now)
 	if g.started != never {
@@ -252,7 +252,7 @@ func (f *flight) runDry() {
 
 // hauntedLocked tells the ghost of a finished attempt, if it has one.
 func (f *flight) hauntedLocked(out *outcome) {
-	if f.ghost != nil {
-		f.ghost.doneLocked(out)
+	if m := f.more; m != nil && m.ghost != nil {
+		m.ghost.doneLocked(out)
 	}
 }

@@ -57,7 +57,7 @@ func (c *caller) tellAdmission() {
 // fill completes an event of c.
 func (c *caller) fill(e Event) Event {
 	e.Time = c.s.wall(c.s.now())
-	e.Seq, e.Task, e.Lane, e.Owner = c.seq, c.task, c.laneName, c.ownerName
+	e.Seq, e.Task, e.Lane, e.Owner = c.seq(), c.task, c.laneName(), c.ownerName()
 	if e.Context == nil {
 		e.Context = c.ctx
 	}
@@ -235,7 +235,7 @@ func (c *caller) tellEndThen(resp *Response, err error, next func()) {
 
 // terminal is the event that equals what Do returns.
 func (c *caller) terminal(resp *Response, err error) Event {
-	e := Event{Kind: c.kind, Err: err, Attempt: c.res.attempts, Waited: c.res.waited}
+	e := Event{Kind: EventKind(c.kind), Err: err, Attempt: c.res.attempts, Waited: c.res.waited}
 	if resp != nil && resp.Response != nil {
 		e.Status, e.Source, e.Waited = resp.StatusCode, resp.Source, resp.Waited
 		e.Err = resp.Cause

@@ -26,7 +26,7 @@ func (f *flight) fallbackFor(res *result) *Fallback {
 		return nil
 	}
 	if f.attempts > 0 {
-		if !f.last.failed() || f.last.final && !answersFinal(f.last.err) {
+		if !f.last().failed() || f.last().final && !answersFinal(f.last().err) {
 			return nil
 		}
 		return fb

@@ -113,7 +113,7 @@ func (s *Scheduler) retryRefusedLocked(f *flight, at, now instant) error {
 // retryBudgetLocked is whether the lane's retries leave room for one more then.
 func (s *Scheduler) retryBudgetLocked(f *flight, at instant) error {
 	ratio := f.retryRatio()
-	if f.lane.retries.allowAt(at, ratio) {
+	if f.lane.retries.allow(at, ratio) {
 		return nil
 	}
 	return &detailError{ErrRetryBudget, "retry budget of lane %q is used up: at most %g of its first attempts in 10s, or 3", []any{f.lane.name, ratio}}
@@ -143,7 +143,7 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 		f.hauntedLocked(&out)
 		s.heedLocked(at, &out, now)
 		v = s.nextLocked(f, &out, now)
-		f.last = out
+		*f.last() = out
 	}
 	if v == verdictGone && out.stream {
 		s.later(func() { at.stream.abort(context.Canceled) })
@@ -214,14 +214,13 @@ func (s *Scheduler) heedLocked(at *attempt, out *outcome, now instant) {
 
 // nextLocked decides whether the flight goes on.
 func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
-	s.setAlarmLocked(&f.alarm, f, never)
+	s.silenceLocked(f)
 	if f.state != flightRunning {
 		return verdictGone
 	}
 	if out.payload != nil {
 		f.answer = out.payload
 	}
-	f.retryIn = out.retry.after
 	if !out.retry.wanted {
 		f.state = flightSettling
 		return verdictFinal
@@ -231,7 +230,7 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 		f.wait.ready = make(chan signal, 1)
 	}
 	f.lane.resting++
-	s.setAlarmLocked(&f.alarm, f, now.add(out.retry.delay))
+	s.alarmLocked(f, now.add(out.retry.delay))
 	return verdictRetry
 }
 
@@ -245,19 +244,19 @@ func (s *Scheduler) requeueLocked(f *flight, now instant) {
 		f.wait.kind = waitRetry
 		if l.rejects(now) {
 			s.pushLocked(&f.wait, now)
-			s.refuseLocked(f, "retry", s.circuitErrorLocked(l, now), now)
+			s.refuseLocked(f, opRetry, s.circuitErrorLocked(l, now), now)
 			return
 		}
 	}
 	if s.state != lifeOpen {
 		if err := s.strandedLocked(l, now); err != nil {
 			s.pushLocked(&f.wait, now)
-			s.refuseLocked(f, "retry", err, now)
+			s.refuseLocked(f, opRetry, err, now)
 			return
 		}
 	}
 	if f.queueTimeout > 0 {
-		s.setAlarmLocked(&f.alarm, f, now.add(f.queueTimeout))
+		s.alarmLocked(f, now.add(f.queueTimeout))
 	}
 	s.pushLocked(&f.wait, now)
 }
@@ -281,7 +280,7 @@ func (f *flight) goOn(at *attempt, out outcome) {
 	now := s.now()
 	s.recordLocked(at, &out, now)
 	v := s.nextLocked(f, &out, now)
-	f.last = out
+	*f.last() = out
 	ready := make(chan signal, 1) // the old one is the abandoned goroutine's
 	f.wait.ready = ready
 	s.dispatchLocked(now)

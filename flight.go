@@ -31,7 +31,21 @@ type flight struct {
 	wait   waiter
 	rank   rank // the best of its callers'
 
+	callers        callerSet
+	key            *flightKey    // nil = nobody can share it
+	attemptTimeout time.Duration // the longest of its callers'; 0 = none
+	queueTimeout   time.Duration // of the wait after a backoff; 0 = none
+	waited         time.Duration
+	at             *attempt // the running or the latest
+	answer         *payload // the last answer seen
+	refusal        error    // why ax goes no further
+	buf            *buffers
+	more           *flightExtras
+	next, prev     *flight // in the scheduler's list of what is unfinished
+
+	attempts   int32
 	state      flightState
+	refusedOp  op   // Error.Op of refusal
 	lone       bool // runs on its only caller's goroutine
 	single     bool // Transport(): one hop
 	named      bool // its lane was named
@@ -41,28 +55,62 @@ type flight struct {
 	noRetry    bool
 	entered    bool // admission let it wait
 	overBudget bool // it met its owner's budget
-	attempts   int32
-
-	key            flightKey
-	callers        callerSet
-	attemptTimeout time.Duration // the longest of its callers'; 0 = none
-	queueTimeout   time.Duration // of the wait after a backoff; 0 = none
-	waited         time.Duration
-	alarm          alarm // end of backoff, then of the wait after it; an attempt's deadline
-	at             *attempt
-	last           outcome  // of the last attempt; its goroutine's alone
-	answer         *payload // the last answer seen
-	retryIn        time.Duration
-	work           func(ctx context.Context) error // Run: in place of the executor
-	quit           func()                          // ends flightContext
-	priority       Priority
-	born           instant
-	shareable      bool // its success may be kept under key
-	ghost          *ghost
-	refusal        error // why ax goes no further, and Error.Op of that
-	refusedOp      string
-	hedge          *hedge
 }
+
+// buffers is what a flight needs once it runs: its goroutine's alone.
+type buffers struct {
+	out outcome // of the last attempt
+	res result
+	pay payload
+}
+
+// flightExtras is what few flights have.
+type flightExtras struct {
+	work  func(ctx context.Context) error // Run: in place of the executor
+	quit  func()                          // ends flightContext
+	hedge *hedge
+	ghost *ghost
+}
+
+// extras makes room for what few flights have.
+func (f *flight) extras() *flightExtras {
+	if f.more == nil {
+		f.more = new(flightExtras)
+	}
+	return f.more
+}
+
+// last is the outcome of the last attempt.
+func (f *flight) last() *outcome { return &f.buffers().out }
+
+func (f *flight) buffers() *buffers {
+	if f.buf == nil {
+		f.buf = new(buffers)
+	}
+	return f.buf
+}
+
+// work is what Run does in place of the executor, or nil.
+func (f *flight) work() func(context.Context) error {
+	if f.more == nil {
+		return nil
+	}
+	return f.more.work
+}
+
+// priority is that of the best-ranked caller.
+func (f *flight) priority() Priority { return Priority(^f.rank.level) }
+
+// op is an Error.Op in a byte.
+type op uint8
+
+const (
+	opAdmit op = iota
+	opQueue
+	opRetry
+)
+
+func (o op) String() string { return [...]string{"admit", "queue", "retry"}[o] }
 
 // flightKey is under what a flight can be found: results are shared within one
 // lane.
@@ -73,25 +121,25 @@ type flightKey struct {
 
 // caller is one task given to Do or Submit, and its one end.
 type caller struct {
-	s                   *Scheduler
-	task                *Task
-	ctx                 context.Context
-	f                   *flight // nil once it has left, and for an answer without one
-	call                *Call   // nil for Do
-	ev                  *outbox // nil without OnEvent
-	more                *callerExtras
-	done                chan struct{} // closed when decided; nil for a lone one
-	res                 *result
-	node                heapNode[*caller]
-	rank                rank
-	alarm               alarm // QueueTimeout of the wait for the first start
-	seq                 uint64
-	born                instant
-	kind                EventKind // its end; 0 while undecided
-	notes               note
-	joined              bool // a flight that another began
-	bare                bool // its errors leave out what http.Client adds
-	laneName, ownerName string
+	s     *Scheduler
+	task  *Task
+	ctx   context.Context
+	f     *flight // nil once it has left, and for an answer without one
+	lane  *lane   // nil = not found
+	owner *owner
+	call  *Call   // nil for Do
+	ev    *outbox // nil if nobody listens
+	more  *callerExtras
+	done  chan struct{} // closed when decided; nil for a lone one
+	res   *result
+	node  heapNode[*caller]
+	rank  rank
+	born  instant
+
+	kind   uint8 // EventKind of its end; 0 while undecided
+	notes  note
+	joined bool // a flight that another began
+	bare   bool // its errors leave out what http.Client adds
 }
 
 // callerExtras is what few callers have.
@@ -100,6 +148,23 @@ type callerExtras struct {
 	scope *Scope
 	name  *nameEntry
 	cool  *cooldown
+	alarm alarm // QueueTimeout of the wait for the first start
+}
+
+func (c *caller) seq() uint64 { return c.rank.seq }
+
+func (c *caller) laneName() string {
+	if c.lane == nil {
+		return ""
+	}
+	return c.lane.name
+}
+
+func (c *caller) ownerName() string {
+	if c.owner == nil {
+		return ""
+	}
+	return c.owner.name
 }
 
 // result is what a flight, or what ax itself, answers: shared by all callers.
@@ -137,7 +202,7 @@ func (c *caller) ringLocked(now instant) {
 	}
 	err := queueTimeout(now.sub(c.born))
 	if c.f.callers.len() == 1 {
-		c.s.refuseLocked(c.f, "queue", err, now)
+		c.s.refuseLocked(c.f, opQueue, err, now)
 		return
 	}
 	c.s.leaveLocked(c, &result{kind: EventRejected, op: "queue", err: err}, now)
@@ -150,7 +215,7 @@ func (f *flight) ringLocked(now instant) {
 	case flightResting:
 		s.requeueLocked(f, now)
 	case flightWaiting:
-		s.refuseLocked(f, "queue", queueTimeout(now.sub(f.wait.since)), now)
+		s.refuseLocked(f, opQueue, queueTimeout(now.sub(f.wait.since)), now)
 	case flightRunning:
 		s.attemptDueLocked(f, now)
 	}
@@ -176,19 +241,22 @@ func (f *flight) deadline() instant {
 // one, who then needs no heap.
 type callerSet struct {
 	one  *caller
-	many heap[*caller]
+	many *heap[*caller]
 }
 
 func (cs *callerSet) len() int {
-	if cs.one != nil {
+	switch {
+	case cs.one != nil:
 		return 1
+	case cs.many != nil:
+		return cs.many.len()
 	}
-	return cs.many.len()
+	return 0
 }
 
 // best is the caller whose rank the flight has, and whose name its events bear.
 func (cs *callerSet) best() *caller {
-	if cs.one != nil {
+	if cs.one != nil || cs.many == nil {
 		return cs.one
 	}
 	if _, n, ok := cs.many.top(); ok {
@@ -201,6 +269,9 @@ func (cs *callerSet) add(c *caller) {
 	if cs.len() == 0 {
 		cs.one = c
 		return
+	}
+	if cs.many == nil {
+		cs.many = new(heap[*caller])
 	}
 	if first := cs.one; first != nil {
 		cs.one = nil
@@ -234,9 +305,30 @@ func (cs *callerSet) pop() *caller {
 func (cs *callerSet) each(visit func(*caller) bool) {
 	if cs.one != nil {
 		visit(cs.one)
-		return
+	} else if cs.many != nil {
+		cs.many.each(func(_ rank, n *heapNode[*caller]) bool { return visit(n.item) })
 	}
-	cs.many.each(func(_ rank, n *heapNode[*caller]) bool { return visit(n.item) })
+}
+
+// linkLocked lists f among what is unfinished, for Close to find.
+func (s *Scheduler) linkLocked(f *flight) {
+	f.next = s.unfinished
+	if f.next != nil {
+		f.next.prev = f
+	}
+	s.unfinished = f
+}
+
+func (s *Scheduler) unlinkLocked(f *flight) {
+	if f.prev != nil {
+		f.prev.next = f.next
+	} else {
+		s.unfinished = f.next
+	}
+	if f.next != nil {
+		f.next.prev = f.prev
+	}
+	f.next, f.prev = nil, nil
 }
 
 // leaveLocked gives c an end of its own; the last to leave ends the flight and
@@ -276,12 +368,13 @@ func (s *Scheduler) rerankFlightLocked(f *flight, now instant) {
 // cancelled and gives back what it holds when its executor returns.
 func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
 	s.unkeyLocked(f)
-	s.setAlarmLocked(&f.alarm, f, never)
+	s.silenceLocked(f)
 	was := f.state
 	if was == flightDone {
 		return
 	}
 	f.state = flightDone
+	s.unlinkLocked(f)
 	switch was {
 	case flightWaiting:
 		s.dropLocked(&f.wait, now)
@@ -292,11 +385,11 @@ func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
 		s.wakeLocked(f, sigOver)
 		s.setLaneAlarmLocked(f.lane, never, now)
 	case flightRunning, flightSettling:
-		if f.hedge != nil {
-			s.abortHedgeLocked(f.hedge, now)
+		if m := f.more; m != nil && m.hedge != nil {
+			s.abortHedgeLocked(m.hedge, now)
 		}
-		if f.quit != nil {
-			s.later(f.quit)
+		if m := f.more; m != nil && m.quit != nil {
+			s.later(m.quit)
 		}
 		if at := f.at; at != nil {
 			if at.hopping != nil {
@@ -310,7 +403,7 @@ func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
 
 // refuseLocked ends what f waits for: without an attempt it is the task's end,
 // else it makes the last outcome final.
-func (s *Scheduler) refuseLocked(f *flight, op string, err error, now instant) {
+func (s *Scheduler) refuseLocked(f *flight, op op, err error, now instant) {
 	switch f.state {
 	case flightWaiting:
 		s.dropLocked(&f.wait, now)
@@ -322,19 +415,30 @@ func (s *Scheduler) refuseLocked(f *flight, op string, err error, now instant) {
 	}
 	f.state = flightSettling
 	f.refusal, f.refusedOp = err, op
-	s.setAlarmLocked(&f.alarm, f, never)
+	s.silenceLocked(f)
 	s.wakeLocked(f, sigRefused)
 }
 
 // refusalOp is Error.Op of a refusal now.
-func (f *flight) refusalOp() string {
+func (f *flight) refusalOp() op {
 	switch {
 	case !f.entered:
-		return "admit"
+		return opAdmit
 	case f.attempts > 0:
-		return "retry"
+		return opRetry
 	}
-	return "queue"
+	return opQueue
+}
+
+// alarmLocked rings f at t, in place of any other time: it needs one thing at a
+// time, and only once it has been started.
+func (s *Scheduler) alarmLocked(f *flight, t instant) { s.setAlarmLocked(&f.at.alarm, f, t) }
+
+// silenceLocked takes f's alarm back.
+func (s *Scheduler) silenceLocked(f *flight) {
+	if f.at != nil {
+		s.setAlarmLocked(&f.at.alarm, f, never)
+	}
 }
 
 // wakeLocked sends f's goroutine on, or gives it one. A lone flight's caller

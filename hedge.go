@@ -23,7 +23,7 @@ func (f *flight) hedgePolicy() *Hedge {
 	if h == nil {
 		h = f.lane.policy.hedge
 	}
-	if h = hedging(h); h == nil || f.outer != nil || f.work != nil || !f.task.idempotent() || !f.task.replayable() {
+	if h = hedging(h); h == nil || f.outer != nil || f.work() != nil || !f.task.idempotent() || !f.task.replayable() {
 		return nil
 	}
 	return h
@@ -100,7 +100,7 @@ func (f *flight) tryRecovered(at *attempt) (out outcome) {
 	defer func() {
 		if v := recover(); v != nil {
 			out = outcome{err: newPanicError(v), final: true}
-		} else if out.took == 0 && out.err == nil && out.resp == nil && f.work == nil {
+		} else if out.took == 0 && out.err == nil && out.resp == nil && f.work() == nil {
 			out = outcome{err: errAttemptAborted, final: true}
 		}
 	}()
@@ -122,7 +122,7 @@ func (s *Scheduler) askHedge(f *flight) *hedge {
 	h.at.watched = context.Background() // its timer is its own
 	h.wait = waiter{f: f, lane: f.lane, owner: f.owner, at: h.at, kind: waitRetry, ready: make(chan signal, 1)}
 	h.wait.node.item = &h.wait
-	f.hedge = h
+	f.extras().hedge = h
 	s.pushLocked(&h.wait, now)
 	s.dispatchLocked(now)
 	return h
@@ -146,7 +146,7 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 		other = f.at
 		f.at = h.at
 	}
-	f.hedge = nil
+	f.more.hedge = nil
 	granted := other.hold.lane != nil
 	if running == 0 && granted { // permitted at this very moment, never sent
 		s.giveBackLocked(&other.hold, now)

@@ -48,7 +48,7 @@ func (a *attempt) enter(req *http.Request) error {
 	s.pushLocked(w, now)
 	s.dispatchLocked(now)
 	if f.queueTimeout > 0 && w.node.pos != 0 {
-		s.setAlarmLocked(&f.alarm, f, now.add(f.queueTimeout))
+		s.alarmLocked(f, now.add(f.queueTimeout))
 	}
 	s.unlock()
 	return a.awaitHop(w, left)
@@ -101,7 +101,7 @@ func (a *attempt) awaitHop(w *waiter, left time.Duration) error {
 	now := s.now()
 	s.dropLocked(w, now)
 	a.hopping = nil
-	s.setAlarmLocked(&f.alarm, f, never)
+	s.silenceLocked(f)
 	if sig != sigGranted {
 		s.dispatchLocked(now)
 		s.unlock()
@@ -116,7 +116,7 @@ func (a *attempt) awaitHop(w *waiter, left time.Duration) error {
 	if left > 0 {
 		a.setDeadline(now.add(left))
 		if !f.lone {
-			s.setAlarmLocked(&f.alarm, f, now.add(left))
+			s.alarmLocked(f, now.add(left))
 		}
 	}
 	s.unlock()

@@ -61,7 +61,8 @@ func (s *Scheduler) end() {
 	}
 	s.state = lifeClosed
 	now := s.now()
-	for c := range s.live.m {
+	for f := s.unfinished; f != nil; f = s.unfinished {
+		c := f.callers.best()
 		s.leaveLocked(c, c.canceledLocked(canceled(ErrClosed, nil)), now)
 	}
 	for at := range s.streams.m {

@@ -19,13 +19,27 @@ const maxReset = 24 * time.Hour
 // quotas that are used up, the last to be renewed counts. A reset that makes no
 // sense or is over a day away is ignored.
 func quotaReset(h http.Header, now time.Time) (time.Duration, bool) {
+	if !mentionsQuota(h) {
+		return 0, false
+	}
 	server := serverTime(h, now)
-	longest := listReset(strings.Join(fields(h, "RateLimit"), ","), server)
-	for _, prefix := range [...]string{"RateLimit-", "X-RateLimit-", "X-Rate-Limit-"} {
+	longest := listReset(strings.Join(fields(h, "Ratelimit"), ","), server)
+	for _, prefix := range [...]string{"Ratelimit-", "X-Ratelimit-", "X-Rate-Limit-"} {
 		d := untilReset(field(h, prefix+"Remaining"), field(h, prefix+"Reset"), server)
 		longest = max(longest, d)
 	}
 	return longest, longest > 0
+}
+
+// mentionsQuota tells, cheaply, whether any field could be about a quota: most
+// answers have none.
+func mentionsQuota(h http.Header) bool {
+	for name := range h {
+		if c := name[:min(1, len(name))]; (c == "R" || c == "r" || c == "X" || c == "x") && strings.Contains(strings.ToLower(name), "limit") {
+			return true
+		}
+	}
+	return false
 }
 
 // listReset reads a RateLimit field: a list of quotas, each with its

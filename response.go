@@ -162,6 +162,11 @@ type payload struct {
 // the payload is used up; shared, nothing that can be written to is in common
 // with the answers of others. Shared calls may be concurrent.
 func (p *payload) response(shared bool, req *http.Request) *http.Response {
+	return p.responseIn(new(memoryBody), shared, req)
+}
+
+// responseIn is response with the reader of its body in place.
+func (p *payload) responseIn(m *memoryBody, shared bool, req *http.Request) *http.Response {
 	r := p.resp
 	if shared {
 		r = cloneResponse(r)
@@ -169,7 +174,8 @@ func (p *payload) response(shared bool, req *http.Request) *http.Response {
 	if req != nil {
 		r.Request = req
 	}
-	r.Body = &memoryBody{b: p.body, shared: shared}
+	m.b, m.shared = p.body, shared
+	r.Body = m
 	return r
 }
 

@@ -25,9 +25,9 @@ func TestF5Budget(t *testing.T) {
 	r.first(sec)
 	require.True(t, r.allow(sec, 0.2), "a fourth of 20")
 	r.retried(sec)
-	require.False(t, r.allow(10*sec, 0.2), "the first three still count")
-	require.True(t, r.allow(10*sec+100*ms, 0.2), "only the fourth does")
-	require.False(t, r.idle(11*sec))
+	require.False(t, r.allow(10*sec-1, 0.2), "the first three still count")
+	require.True(t, r.allow(10*sec, 0.2), "only the fourth does")
+	require.False(t, r.idle(11*sec-1))
 	require.True(t, r.idle(11*sec+100*ms))
 }
 

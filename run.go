@@ -183,8 +183,8 @@ func (f *flight) try(at *attempt) outcome {
 
 // execute is the call of the executor.
 func (f *flight) execute(at *attempt) (*http.Response, error) {
-	if f.work != nil {
-		return nil, f.work(at)
+	if f.work() != nil {
+		return nil, f.work()(at)
 	}
 	return runExecutor(at, f.s.exec, f.task)
 }
@@ -198,7 +198,7 @@ func (f *flight) receive(at *attempt, out *outcome) {
 		return
 	}
 	if f.plan(at, out); out.retry.wanted {
-		out.payload = &payload{resp: resp, body: drainBody(resp, drainBytes, at.abort)}
+		out.payload = f.keep(resp, drainBody(resp, drainBytes, at.abort))
 		return
 	}
 	if f.streams(resp) {
@@ -210,10 +210,20 @@ func (f *flight) receive(at *attempt, out *outcome) {
 	case err != nil:
 		*out = at.failedWith(err)
 	case whole:
-		out.payload = &payload{resp: resp, body: body}
+		out.payload = f.keep(resp, body)
 	default:
 		f.openStream(at, out)
 	}
+}
+
+// keep is an answer in memory. The first of a lone flight has a place already.
+func (f *flight) keep(resp *http.Response, body []byte) *payload {
+	p := &f.buffers().pay
+	if !f.lone || p.resp != nil {
+		p = new(payload)
+	}
+	p.resp, p.body = resp, body
+	return p
 }
 
 // failedWith is the outcome of an attempt that ended in err. Who ended it
@@ -280,7 +290,7 @@ func (s *Scheduler) sent(at *attempt) {
 	s.mu.Lock()
 	s.calledLocked(&at.hold, now)
 	if f := at.f; !f.lone && f.state == flightRunning && f.attemptTimeout > 0 {
-		s.setAlarmLocked(&f.alarm, f, now.add(f.attemptTimeout))
+		s.alarmLocked(f, now.add(f.attemptTimeout))
 	}
 	s.unlock()
 }
@@ -307,7 +317,7 @@ func (s *Scheduler) attemptDueLocked(f *flight, now instant) {
 	if !at.due {
 		at.due = true
 		s.later(at.timeout)
-		s.setAlarmLocked(&f.alarm, f, now.add(deafAfter))
+		s.alarmLocked(f, now.add(deafAfter))
 		return
 	}
 	s.abandonLocked(f, at, now)

@@ -41,36 +41,36 @@ type Scheduler struct {
 	seq       atomic.Uint64
 	alive     atomic.Int64 // tasks not delivered, attempts not over, asks under way
 
-	mu       sync.Mutex
-	state    lifeState
-	idle     chan struct{} // made when somebody waits for alive to be zero
-	todo     []todo
-	alarms   heap[alarmer]
-	timer    *time.Timer
-	timerAt  instant
-	lag      time.Duration // how late the timer fired that leads to this dispatch
-	gate     gate
-	rates    *rateSet
-	maxQueue int
-	held     bool // Pause("")
-	alarm    alarm
-	waiting  int
-	running  int
-	lanes    table[string, *lane]
-	ready    heap[*lane] // those that could start something if the scheduler lets them
-	nesting  map[*lane]struct{}
-	worst    heap[*waiter]
-	owners   table[string, *owner]
-	flights  table[flightKey, *flight]
-	byURL    multimap[string, *flight]
-	window   answers
-	stale    answers
-	cooling  table[dedupeKey, *cooldown]
-	names    names
-	tags     multimap[string, *caller]
-	streams  table[*attempt, struct{}]
-	live     table[*caller, struct{}]
-	beat     heartbeat
+	mu         sync.Mutex
+	state      lifeState
+	idle       chan struct{} // made when somebody waits for alive to be zero
+	todo       []todo
+	alarms     heap[alarmer]
+	timer      *time.Timer
+	timerAt    instant
+	lag        time.Duration // how late the timer fired that leads to this dispatch
+	gate       gate
+	rates      *rateSet
+	maxQueue   int
+	held       bool // Pause("")
+	alarm      alarm
+	waiting    int
+	running    int
+	lanes      table[string, *lane]
+	ready      heap[*lane] // those that could start something if the scheduler lets them
+	nesting    map[*lane]struct{}
+	worst      heap[*waiter]
+	owners     table[string, *owner]
+	flights    table[flightKey, *flight]
+	byURL      multimap[string, *flight]
+	window     answers
+	stale      answers
+	cooling    table[dedupeKey, *cooldown]
+	names      names
+	tags       multimap[string, *caller]
+	streams    table[*attempt, struct{}]
+	unfinished *flight // the list of them
+	beat       heartbeat
 
 	laneEvents outbox
 }
@@ -222,8 +222,10 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w way) *caller {
 	x := new(struct {
 		c caller
 		f flight
+		b buffers
 	})
 	c := &x.c
+	x.f.buf = &x.b
 	s.beginCaller(c, ctx, t, &w)
 	want := c.wants(w)
 	s.mu.Lock()
@@ -258,7 +260,7 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	s.alive.Add(1)
 	c.bare = w.single
 	c.s, c.ctx, c.task = s, ctx, t
-	c.seq = s.seq.Add(1)
+	c.rank.seq = s.seq.Add(1)
 	c.born = s.now()
 	s.count.submitted.Add(1)
 	if s.heard() {
@@ -289,7 +291,10 @@ func (s *Scheduler) cancelCaller(c *caller, err error) bool {
 func (c *caller) canceledLocked(err error) *result {
 	res := &result{kind: EventCanceled, op: "admit", err: err}
 	if f := c.f; f != nil {
-		res.attempts, res.last, res.retryIn = int(f.attempts), f.answer, f.retryIn
+		res.attempts, res.last = int(f.attempts), f.answer
+		if f.attempts > 0 && f.state != flightRunning {
+			res.retryIn = f.last().retry.after
+		}
 		switch {
 		case f.state == flightRunning:
 			res.op = "attempt"

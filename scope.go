@@ -173,7 +173,7 @@ func (n *names) joinLocked(name string, c *caller) {
 
 // olderThan is a task of the name that c supersedes, or nil.
 func (e *nameEntry) olderThan(c *caller) *caller {
-	if first := e.callers[0]; first.seq < c.seq {
+	if first := e.callers[0]; first.seq() < c.seq() {
 		return first
 	}
 	return nil
@@ -216,10 +216,10 @@ func (s *Scheduler) tagLocked(c *caller, tags []string) {
 
 // unlistLocked takes c out of everything that knows it.
 func (s *Scheduler) unlistLocked(c *caller, now instant) {
-	s.live.remove(c)
 	if c.more == nil {
 		return
 	}
+	s.setAlarmLocked(&c.more.alarm, c, never)
 	for _, tag := range c.more.tags {
 		s.tags.remove(tag, c)
 	}

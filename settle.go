@@ -25,13 +25,14 @@ func (f *flight) settle() {
 
 // result is what the flight came to without a fallback.
 func (f *flight) result() *result {
-	res := &result{attempts: int(f.attempts), waited: f.waited, retryIn: f.retryIn, last: f.answer}
+	res := &f.buffers().res
+	*res = result{attempts: int(f.attempts), waited: f.waited, retryIn: f.last().retry.after, last: f.answer}
 	if f.attempts == 0 {
-		res.kind, res.op, res.err = EventRejected, f.refusedOp, f.refusal
+		res.kind, res.op, res.err = EventRejected, f.refusedOp.String(), f.refusal
 		res.retryIn = retryHint(f.refusal)
 		return res
 	}
-	out := &f.last
+	out := f.last()
 	res.arrived = out.arrived
 	res.cause = out.retry.why
 	if f.refusal != nil {
@@ -49,7 +50,7 @@ func (f *flight) result() *result {
 	if out.caller {
 		res.kind = EventCanceled
 	}
-	if f.refusal != nil && f.refusedOp == "retry" {
+	if f.refusal != nil && f.refusedOp == opRetry {
 		res.op = "retry"
 	}
 	if res.cause != nil {
@@ -70,8 +71,9 @@ func (s *Scheduler) complete(f *flight, res *result) {
 		return
 	}
 	f.state = flightDone
-	if f.quit != nil {
-		s.later(f.quit)
+	s.unlinkLocked(f)
+	if m := f.more; m != nil && m.quit != nil {
+		s.later(m.quit)
 	}
 	s.keepLocked(f, res, now)
 	res.shared = res.shared || f.callers.len() > 1
@@ -102,7 +104,7 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 	}
 	s.endLocked(c, res, now)
 	at.f = nil
-	f.last = outcome{} // whoever holds the body hides that its reader has forgotten it
+	*f.last() = outcome{} // whoever holds the body hides that its reader has forgotten it
 	for c := f.callers.pop(); c != nil; c = f.callers.pop() {
 		if m := c.task.Method(); m != http.MethodGet && m != http.MethodHead {
 			s.endLocked(c, &result{
@@ -129,6 +131,7 @@ func (s *Scheduler) sendAloneLocked(f *flight, c *caller, now instant) {
 	}
 	alone.wait.node.item = &alone.wait
 	c.joined = false
+	s.linkLocked(alone)
 	c.f = alone
 	alone.callers.add(c)
 	s.pushLocked(&alone.wait, now)
@@ -147,8 +150,7 @@ func (s *Scheduler) endLocked(c *caller, res *result, now instant) {
 	if c.kind != 0 {
 		panic("ax: a task ended twice")
 	}
-	c.kind, c.res, c.f = res.kind, res, nil
-	s.setAlarmLocked(&c.alarm, c, never)
+	c.kind, c.res, c.f = uint8(res.kind), res, nil
 	s.unlistLocked(c, now)
 	switch res.kind {
 	case EventSucceeded:
@@ -188,10 +190,13 @@ func (c *caller) answer() (*Response, error) {
 	if res.err != nil {
 		return nil, c.failure(res)
 	}
-	r := &Response{
-		Source: res.source, Attempts: res.attempts, Waited: res.waited,
-		Seq: c.seq, Cause: res.cause,
-	}
+	both := new(struct { // one allocation for what lives together
+		Response
+		body memoryBody
+	})
+	r := &both.Response
+	r.Source, r.Attempts, r.Waited = res.source, res.attempts, res.waited
+	r.Seq, r.Cause = c.seq(), res.cause
 	if c.joined && res.source == FromNetwork {
 		r.Source = FromFlight
 	}
@@ -206,7 +211,7 @@ func (c *caller) answer() (*Response, error) {
 		r.Response = res.streamed
 		c.res = &result{kind: res.kind, attempts: res.attempts} // or c would keep the body from being found forgotten
 	case res.payload != nil:
-		r.Response = res.payload.response(res.shared, nil)
+		r.Response = res.payload.responseIn(&both.body, res.shared, nil)
 	}
 	return r, nil
 }
@@ -214,7 +219,7 @@ func (c *caller) answer() (*Response, error) {
 // failure is res as the error of c.
 func (c *caller) failure(res *result) *Error {
 	e := &Error{
-		Op: res.op, Method: c.task.Method(), URL: c.task.redactedURL(), Lane: c.laneName, Owner: c.ownerName,
+		Op: res.op, Method: c.task.Method(), URL: c.task.redactedURL(), Lane: c.laneName(), Owner: c.ownerName(),
 		Attempts: res.attempts, RetryAfter: res.retryIn, Err: res.err, bare: c.bare,
 	}
 	if res.last != nil {
@@ -256,7 +261,7 @@ func (f *flight) flightContext() context.Context {
 	if f.state == flightDone {
 		s.later(quit)
 	}
-	f.quit = quit
+	f.extras().quit = quit
 	return ctx
 }
 

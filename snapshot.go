@@ -147,7 +147,7 @@ func (s *Scheduler) Waiting(n int) []Waiter {
 	for _, w := range all[:min(n, len(all))] {
 		list = append(list, Waiter{
 			Lane: w.lane.name, Owner: w.owner.name, Method: w.f.task.Method(), URL: w.f.task.redactedURL(),
-			Priority: w.f.priority, Seq: w.f.rank.seq, Since: s.wall(w.since), Rank: s.rankTime(w.f),
+			Priority: w.f.priority(), Seq: w.f.rank.seq, Since: s.wall(w.since), Rank: s.rankTime(w.f),
 			Attempts: int(w.f.attempts), Parked: w.lane.isHeld(now) || w.owner.limited() && w.owner.blocked,
 		})
 	}
