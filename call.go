@@ -121,10 +121,13 @@ func (c *Call) Cancel() {
 // body is read away and closed when it comes.
 func (c *Call) Discard() {
 	c.mu.Lock()
+	again := c.dropped
 	c.dropped = true
 	resp := c.resp
 	c.mu.Unlock()
-	discard(resp)
+	if !again {
+		discard(resp)
+	}
 }
 
 // discardTime is how long a body that nobody reads may take to come.

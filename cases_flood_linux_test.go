@@ -72,7 +72,7 @@ func TestFloodOfTimeouts(t *testing.T) {
 	var end dUsage
 	dWithin(t, 500*dMS, func() bool {
 		end = dUse(t)
-		return end.Goroutines <= base.Goroutines+2 && end.Files <= base.Files+2 && end.Heap <= base.Heap+8<<20
+		return end.Goroutines <= base.Goroutines+2 && end.Files <= base.Files+2 && end.Heap <= base.Heap+16<<20 // the runtime keeps the descriptors of tens of thousands of goroutines
 	}, func() string { return fmt.Sprintf("before %+v, half a second after %+v", base, end) })
 	t.Logf("%d answered, %d timed out; before %+v, after %+v", answered.Load(), timedOut.Load(), base, end)
 	require.EqualValues(t, size.waves*size.n, answered.Load()+timedOut.Load())
