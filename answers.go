@@ -57,6 +57,7 @@ func (a *answers) put(key dedupeKey, url string, p *payload, now, t instant) {
 	if e.size > a.maxBytes || t <= now {
 		return
 	}
+	a.s.remembers.Store(true)
 	e.node.item = e
 	e.place = a.recent.PushFront(e)
 	a.entries.set(key, e)

@@ -11,7 +11,11 @@ import (
 // it is and may be overtaken: the grant goes to whoever is best then.
 func (s *Scheduler) askLocked(w *waiter, now instant) {
 	l := w.lane
-	h := s.takeLocked(l, w.owner, now)
+	h, ok := s.takeLocked(l, w.owner, now)
+	if !ok {
+		s.fixLaneLocked(l, now)
+		return
+	}
 	l.asks++
 	s.alive.Add(1)
 	w.owner.asked++

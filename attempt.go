@@ -22,6 +22,7 @@ type attempt struct {
 	began     instant         // when the executor was called; hops start it anew
 	refused   error           // what a hop was refused with
 	hopping   *waiter         // of the hop under way; guarded by s.mu
+	unlisted  bool            // the mutex does not know of it: it watches for Close itself
 	due       bool            // its time is over; guarded by s.mu
 	abandoned bool            // its flight has gone on without it; guarded by s.mu
 	stream    *stream
@@ -32,8 +33,9 @@ type attempt struct {
 	done     chan struct{}   // made when first asked for
 	err      error           // Canceled or DeadlineExceeded, once ended
 	cause    error
-	deadline instant                // of the attempt itself; never = none
-	timer    *time.Timer            // only with watched: a flight's deadline is an alarm
+	deadline instant     // of the attempt itself; never = none
+	timer    *time.Timer // only with watched: a flight's deadline is an alarm
+	unlife   func() bool
 	unwatch  func() bool            // stops watching
 	children map[*afterEnd]struct{} // what runs when it ends
 	over     bool                   // its executor has returned and its body is read
@@ -43,6 +45,9 @@ type attempt struct {
 type afterEnd struct{ run func() }
 
 type attemptKey struct{}
+
+// ownKey is for one question instead of two: does a context say anything to ax?
+type ownKey struct{}
 
 // attemptFrom is the innermost unfinished attempt of s that ctx belongs to.
 func (s *Scheduler) attemptFrom(ctx context.Context) *attempt {
@@ -64,7 +69,7 @@ func (a *attempt) isOver() bool {
 // Value knows the attempt itself; everything else is the caller's.
 func (a *attempt) Value(key any) any {
 	switch key.(type) {
-	case attemptKey:
+	case attemptKey, ownKey:
 		return a
 	case hopperKey:
 		return hopper(a)
@@ -134,6 +139,9 @@ func (a *attempt) watchLocked() {
 	if ctx := a.watched; a.unwatch == nil && ctx.Done() != nil {
 		a.unwatch = context.AfterFunc(ctx, func() { a.cancel(ctx.Err(), context.Cause(ctx)) })
 	}
+	if a.unlisted && a.unlife == nil {
+		a.unlife = context.AfterFunc(a.s.life, func() { a.cancel(context.Canceled, ErrClosed) })
+	}
 	if a.deadline != never && a.timer == nil {
 		a.timer = time.AfterFunc(a.deadline.sub(a.s.now()), a.timeout)
 	}
@@ -201,6 +209,10 @@ func (a *attempt) unwatchLocked() {
 		a.unwatch()
 		a.unwatch = nil
 	}
+	if a.unlife != nil {
+		a.unlife()
+		a.unlife = nil
+	}
 }
 
 // finish ends the attempt after its body: nothing may nest in it any more, and
@@ -228,6 +240,9 @@ func (a *attempt) ending() (err, cause error) {
 	}
 	if a.watched != nil && a.watched.Err() != nil {
 		return a.watched.Err(), context.Cause(a.watched)
+	}
+	if a.unlisted && a.s.life.Err() != nil {
+		return context.Canceled, ErrClosed
 	}
 	if a.deadline != never && a.s.now() >= a.deadline {
 		return context.DeadlineExceeded, errAttemptTimeout

@@ -231,6 +231,24 @@ func (b *breaker) done(now instant, p permit, failed bool) {
 	}
 }
 
+// undisturbed reports whether another success would change nothing but the
+// window: the breaker is closed, by its own judgement, and knows of no failure.
+func (b *breaker) undisturbed(now instant) bool {
+	b.tick(now)
+	if b.mode != BreakerAuto || b.in != BreakerClosed {
+		return false
+	}
+	failures, _ := b.recent.counts(now)
+	return failures == 0
+}
+
+// succeeded counts a success of an undisturbed time.
+func (b *breaker) succeeded(at instant) {
+	if b.mode == BreakerAuto && b.in == BreakerClosed {
+		b.recent.add(at, false)
+	}
+}
+
 // abandon gives p back without an outcome: the attempt was neutral. A probe's
 // permit serves another attempt.
 func (b *breaker) abandon(now instant, p permit) {

@@ -32,7 +32,7 @@ func (o *owner) limited() bool { return o.budget != nil }
 
 // startAt is the earliest moment at which o's budget allows a start.
 func (o *owner) startAt(now instant) instant {
-	if o.gate.limit > 0 && o.gate.active >= o.gate.limit {
+	if !o.gate.free() {
 		return never
 	}
 	return max(now, o.rates.next(now))
@@ -87,7 +87,7 @@ func (s *Scheduler) ownerLocked(name string) *owner {
 // setBudgetLocked puts a resolved budget in force; the history of starts stays.
 func (s *Scheduler) setBudgetLocked(o *owner, b Budget, now instant) {
 	o.budget = &b
-	o.gate.limit = ownLimit(b.MaxConcurrent)
+	o.gate.setLimit(ownLimit(b.MaxConcurrent))
 	if o.rates == nil {
 		o.rates = newRateSet(s.epoch, b.Rate)
 	} else {

@@ -60,6 +60,7 @@ func (s *Scheduler) shareLocked(f *flight, c *caller, want *Hints, now instant) 
 // keyLocked lets others find f.
 func (s *Scheduler) keyLocked(f *flight, key flightKey) {
 	f.key, f.keyed, f.lone = &key, true, false
+	s.remembers.Store(true)
 	s.flights.set(key, f)
 	s.byURL.add(f.task.urlFamily(), f)
 }

@@ -25,11 +25,16 @@ func (s *Scheduler) dispatchLocked(now instant) {
 	for {
 		_, n, ok := s.ready.top()
 		if !ok {
+			s.gate.guard(s.special.Load())
 			return
 		}
 		if t := s.startAt(now); t > now {
-			s.setAlarmLocked(&s.alarm, s, t)
-			return
+			if s.gate.isGuarded() {
+				s.setAlarmLocked(&s.alarm, s, t)
+				return
+			}
+			s.gate.guard(true) // and look once more
+			continue
 		}
 		s.dispatchLaneLocked(n.item, now)
 	}
@@ -41,7 +46,7 @@ func (s *Scheduler) ringLocked(instant) {}
 // startAt is the earliest moment at which the scheduler's own limits allow a
 // start.
 func (s *Scheduler) startAt(now instant) instant {
-	if s.held || s.gate.limit > 0 && s.gate.active >= s.gate.limit {
+	if s.held || !s.gate.free() {
 		return never
 	}
 	return max(now, s.rates.next(now))
@@ -76,7 +81,12 @@ func (s *Scheduler) dispatchLaneLocked(l *lane, now instant) {
 		return
 	}
 	s.dropLocked(w, now)
-	s.startLocked(w, s.takeLocked(l, w.owner, now), now)
+	h, ok := s.takeLocked(l, w.owner, now)
+	if !ok {
+		s.pushBackLocked(w, now)
+		return
+	}
+	s.startLocked(w, h, now)
 }
 
 // turnLocked judges, when its turn has come, whether w still has the time.
@@ -97,28 +107,71 @@ func (s *Scheduler) turnLocked(w *waiter, now instant) error {
 	return nil
 }
 
-// takeLocked takes a slot and a token of everything that l and o are bounded
-// by: all of them allow it.
-func (s *Scheduler) takeLocked(l *lane, o *owner, now instant) hold {
-	h := hold{lane: l, owner: o, slot: true, judged: l.brk != nil}
-	s.gate.take()
-	l.gate.take()
-	o.gate.take()
-	if l.brk != nil {
-		h.permit = l.brk.begin(now)
+// takeLocked takes a slot and a token of everything that l and o are bounded by,
+// or nothing: a task that needs no mutex may have been faster.
+func (s *Scheduler) takeLocked(l *lane, o *owner, now instant) (hold, bool) {
+	h := hold{lane: l, owner: o}
+	if !s.takeSlotsLocked(&h) {
+		return hold{}, false
 	}
-	s.takeTokensLocked(&h, now)
+	if !s.takeTokensLocked(&h, now) {
+		s.dropSlotsLocked(&h)
+		return hold{}, false
+	}
+	if l.brk != nil {
+		h.judged, h.permit = true, l.brk.begin(now)
+	}
 	l.spread.took(now)
 	s.fixOwnerLocked(o, now)
-	return h
+	return h, true
 }
 
-// takeTokensLocked takes a token of each rate.
-func (s *Scheduler) takeTokensLocked(h *hold, now instant) {
-	s.rates.take(now, s.lag)
-	h.lane.rates.take(now, s.lag)
-	h.owner.rates.take(now, s.lag)
+// takeSlotsLocked takes a slot of scheduler, lane and owner, or none.
+func (s *Scheduler) takeSlotsLocked(h *hold) bool {
+	switch {
+	case !s.gate.take():
+		return false
+	case !h.lane.gate.take():
+		s.gate.release()
+		return false
+	case !h.owner.gate.take():
+		s.gate.release()
+		h.lane.gate.release()
+		return false
+	}
+	h.slot = true
+	h.lane.slots++
+	s.slots++
+	return true
+}
+
+func (s *Scheduler) dropSlotsLocked(h *hold) {
+	h.slot = false
+	h.lane.slots--
+	s.slots--
+	s.gate.release()
+	h.lane.gate.release()
+	h.owner.gate.release()
+}
+
+// takeTokensLocked takes a token of each rate, or none.
+func (s *Scheduler) takeTokensLocked(h *hold, now instant) bool {
+	rates := h.rates(s)
+	for i, r := range rates {
+		if !r.take(now, s.lag) {
+			for _, taken := range rates[:i] {
+				taken.giveBack(now, now)
+			}
+			return false
+		}
+	}
 	h.unsent, h.taken = true, now
+	return true
+}
+
+// rates is all that must allow a start under h.
+func (h *hold) rates(s *Scheduler) [3]*rateSet {
+	return [...]*rateSet{s.rates, h.lane.rates, h.owner.rates}
 }
 
 // giveBackLocked undoes a hold, or ends it: what was not sent costs no token.
@@ -140,10 +193,7 @@ func (s *Scheduler) giveBackLocked(h *hold, now instant) {
 		h.judged = false
 	}
 	if h.slot {
-		s.gate.release()
-		l.gate.release()
-		o.gate.release()
-		h.slot = false
+		s.dropSlotsLocked(h)
 	}
 	if h.active {
 		h.active = false
@@ -298,18 +348,21 @@ func (s *Scheduler) tokensRefusedLocked(w *waiter, now instant) error {
 // startTokensLocked starts a nested attempt, or sends a hop on.
 func (s *Scheduler) startTokensLocked(w *waiter, now instant) {
 	if w.at != nil {
-		h := &w.at.hold
-		s.takeTokensLocked(h, now)
+		if !s.takeTokensLocked(&w.at.hold, now) {
+			return
+		}
 		s.dropLocked(w, now)
 		w.f.waited += now.sub(w.since)
 		s.wakeWaiterLocked(w, sigGranted)
 		return
 	}
 	h := hold{lane: w.lane, owner: w.owner}
+	if !s.takeTokensLocked(&h, now) {
+		return // somebody who needs no mutex was faster; the next event looks again
+	}
 	if w.lane.brk != nil && !w.f.ridesLocked() {
 		h.judged, h.permit = true, w.lane.brk.begin(now)
 	}
-	s.takeTokensLocked(&h, now)
 	s.startLocked(w, h, now)
 	s.fixOwnerLocked(w.owner, now)
 }

@@ -244,7 +244,8 @@ func (s *Scheduler) layGhostsLocked(l *lane, now instant) {
 
 // runDry makes the one attempt of a task in DryRun.
 func (f *flight) runDry() {
-	at, out := f.attemptOnce(f.at)
+	first := f.at
+	at, out := f.guard(first, func() (*attempt, outcome) { return first, f.try(first) })
 	if f.s.finishAttempt(f, at, out) == verdictFinal {
 		f.s.complete(f, f.result())
 	}

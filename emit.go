@@ -172,9 +172,11 @@ func (s *Scheduler) relisten(change func([]*listener) []*listener) {
 	have = change(have)
 	if len(have) == 0 {
 		s.listeners.Store(nil)
-		return
+	} else {
+		s.listeners.Store(&have)
 	}
-	s.listeners.Store(&have)
+	s.specialLocked()
+	s.dispatchLocked(s.now())
 }
 
 // heard tells whether anybody listens.

@@ -176,6 +176,7 @@ func (s *Scheduler) recordLocked(at *attempt, out *outcome, now instant) {
 		return
 	}
 	h.judged = false
+	l.foldLocked(now)
 	if out.kind == outcomeNeutral {
 		l.brk.abandon(now, h.permit)
 		s.breakerMovedLocked(l, now)

@@ -41,7 +41,21 @@ type hintsKey struct{}
 // ctx carries already, as a whole; to add to those, start from HintsFrom.
 func ContextWith(ctx context.Context, h Hints) context.Context {
 	h.Tags = slices.Clone(h.Tags)
-	return context.WithValue(ctx, hintsKey{}, &h)
+	return &hintedContext{ctx, &h}
+}
+
+// hintedContext is a context with hints.
+type hintedContext struct {
+	context.Context
+	hints *Hints
+}
+
+func (c *hintedContext) Value(key any) any {
+	switch key.(type) {
+	case hintsKey, ownKey:
+		return c.hints
+	}
+	return c.Context.Value(key)
 }
 
 // HintsFrom returns a copy of the hints that ctx carries, or the zero Hints.

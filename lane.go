@@ -2,6 +2,7 @@ package ax
 
 import (
 	"cmp"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,10 +36,18 @@ type lane struct {
 	worst   heap[*waiter] // first starts, worst rank first; only with OverflowEvict
 	node    heapNode[*lane]
 	alarm   alarm
+	gone    bool // forgotten: who still knows it must ask anew
+	exact   bool // its rates must be told of calls
+
+	plainPolicy bool          // no policy that asks for more than express gives
+	generation  atomic.Uint32 // the breaker's, while undisturbed
+	swift       swiftStats
+	clean       clean
 
 	waiting  int     // first starts that wait: MaxQueue
 	resting  int     // flights in backoff
-	running  int     // attempts, nested ones too
+	running  int     // attempts that the mutex knows, nested ones too
+	slots    int     // of gate, those that the mutex knows
 	lastUsed instant // last start or end of an attempt
 	stats    laneStats
 }
@@ -55,15 +64,27 @@ type queue struct {
 func newLane(s *Scheduler, name string, policy lanePolicy, fixed bool) *lane {
 	l := &lane{
 		s: s, name: name, policy: policy, fixed: fixed,
-		gate: gate{limit: policy.maxConcurrent}, maxQueue: policy.maxQueue,
-		rates: newRateSet(s.epoch, policy.rate),
+		maxQueue: policy.maxQueue,
+		rates:    newRateSet(s.epoch, policy.rate),
 	}
+	l.gate.setLimit(policy.maxConcurrent)
 	l.lastUsed = s.now()
 	l.plain.lane = l
-	if policy.breaker != nil {
-		l.brk = newBreaker(*policy.breaker)
+	if b := policy.breaker; b != nil {
+		l.brk = newBreaker(*b)
+		if b.Window <= maxClean {
+			l.clean = newClean(b.Window)
+		}
 	}
+	l.exact = l.rates.exact()
+	l.plainPolicy = policy.plain()
 	return l
+}
+
+// plain tells whether express tasks can do all that the policy asks for.
+func (p *lanePolicy) plain() bool {
+	return p.hedge == nil && (p.fallback == nil || p.fallback.Stale == 0) && (p.retry == nil || p.retry.If == nil) &&
+		(p.breaker == nil || p.breaker.IsFailure == nil && p.breaker.Window <= maxClean)
 }
 
 // startAt is the earliest moment, as far as is known now, at which the lane
@@ -76,10 +97,10 @@ func (l *lane) startAt(now instant) instant {
 	t := max(now, l.until, l.asleep)
 	full := l.full()
 	if l.brk != nil {
-		t = max(t, l.brk.earliest(now, l.gate.active, full, fastestGap(l.rates.rates())))
+		t = max(t, l.brk.earliest(now, l.gate.active(), full, fastestGap(l.rates.rates())))
 	}
 	if !l.spread.done(now) {
-		t = max(t, l.spread.next(now, l.gate.active, full))
+		t = max(t, l.spread.next(now, l.gate.active(), full))
 	}
 	if !l.gate.free() {
 		return never
@@ -90,7 +111,7 @@ func (l *lane) startAt(now instant) instant {
 // full is the concurrency that a ramp of the lane leads to: its own limit, or
 // the scheduler's.
 func (l *lane) full() int {
-	return cmp.Or(l.gate.limit, l.s.gate.limit, NoLimit)
+	return cmp.Or(l.gate.limit(), l.s.gate.limit(), NoLimit)
 }
 
 // knownStart is startAt as far as time alone decides: pause, breaker, tokens.
@@ -119,7 +140,7 @@ func (l *lane) limit(now instant) int {
 		least = min(least, l.spread.limit(now, full))
 	}
 	if least == full {
-		return l.gate.limit
+		return l.gate.limit()
 	}
 	return least
 }
@@ -169,7 +190,7 @@ func (l *lane) queueOf(o *owner) *queue {
 
 // idle tells that nothing of the lane is under way.
 func (l *lane) idle() bool {
-	return l.running == 0 && l.resting == 0 && l.asks == 0 && l.plain.tasks.len() == 0 &&
+	return l.running == 0 && l.gate.active() == 0 && l.resting == 0 && l.asks == 0 && l.plain.tasks.len() == 0 &&
 		len(l.byOwner) == 0 && l.nested.len() == 0
 }
 
@@ -179,11 +200,12 @@ func (l *lane) forgetAt(now instant) instant {
 	if l.fixed || l.held || !l.idle() {
 		return never
 	}
-	t := max(l.lastUsed.add(10*time.Second), l.until, l.asleep, l.rates.idleAt(now))
+	used := max(l.lastUsed, instant(l.swift.used.Load()))
+	t := max(used.add(10*time.Second), l.until, l.asleep, l.rates.idleAt(now))
 	if l.brk == nil || l.brk.forgettable(now) {
 		return t
 	}
-	quiet := l.lastUsed.add(l.policy.breaker.MaxAge)
+	quiet := used.add(l.policy.breaker.MaxAge)
 	if until, open := l.brk.openUntil(); open {
 		quiet = until.add(l.policy.breaker.MaxAge)
 	}
@@ -193,8 +215,14 @@ func (l *lane) forgetAt(now instant) instant {
 // ringLocked: time has changed what the lane allows, or the lane can go.
 func (l *lane) ringLocked(now instant) {
 	if l.forgetAt(now) <= now {
-		l.s.lanes.remove(l.name)
-		return
+		l.gone = true
+		l.gate.guard(true) // before the last look
+		l.foldLocked(now)
+		if l.forgetAt(now) <= now {
+			l.s.dropLaneLocked(l)
+			return
+		}
+		l.gone = false
 	}
 	l.s.fixLaneLocked(l, now)
 }

@@ -16,6 +16,7 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if s.state == lifeOpen {
 		s.state = lifeDraining
+		s.specialLocked()
 		now := s.now()
 		for _, l := range s.lanes.m {
 			s.strandLocked(l, now)
@@ -60,6 +61,8 @@ func (s *Scheduler) end() {
 		return
 	}
 	s.state = lifeClosed
+	s.specialLocked()
+	s.gate.guard(true)
 	now := s.now()
 	for f := s.unfinished; f != nil; f = s.unfinished {
 		c := f.callers.best()
@@ -83,11 +86,25 @@ func (s *Scheduler) end() {
 func (s *Scheduler) idleLocked() <-chan struct{} {
 	if s.idle == nil {
 		s.idle = make(chan struct{})
-		if s.alive.Load() == 0 {
+		if s.isIdle() {
 			close(s.idle)
 		}
 	}
 	return s.idle
+}
+
+// isIdle tells that nothing is alive: neither what the mutex knows, nor express
+// tasks.
+func (s *Scheduler) isIdle() bool { return s.alive.Load() == 0 && s.gate.active() == 0 }
+
+// specialLocked sets whether the scheduler as a whole asks for more than express
+// tasks give.
+func (s *Scheduler) specialLocked() {
+	s.special.Store(s.state != lifeOpen || s.held || s.cfg.DryRun || s.cfg.Governor != nil || s.heard() ||
+		s.rates.exact() || s.cfg.Heartbeat > 0)
+	if s.special.Load() {
+		s.gate.guard(true)
+	}
 }
 
 // aliveLess ends one task, attempt or ask.
@@ -110,7 +127,7 @@ func (s *Scheduler) aliveLessLocked() {
 // idleCheckLocked tells who waits for the end that it has come. New tasks may
 // have come since; with an open scheduler nobody waits.
 func (s *Scheduler) idleCheckLocked() {
-	if s.idle == nil || s.alive.Load() > 0 {
+	if s.idle == nil || !s.isIdle() {
 		return
 	}
 	select {

@@ -3,37 +3,9 @@ package ax
 import (
 	"math"
 	"slices"
+	"sync"
 	"time"
 )
-
-// gate counts slots. It has no lock: the scheduler's guards it.
-type gate struct {
-	active int
-	limit  int // 0 = none
-}
-
-// free reports whether a slot is to be had.
-func (g *gate) free() bool { return g.limit == 0 || g.active < g.limit }
-
-// take takes a slot, which must be free.
-func (g *gate) take() {
-	if !g.free() {
-		panic("ax: gate: no slot is free")
-	}
-	g.active++
-}
-
-// release gives a slot back.
-func (g *gate) release() {
-	if g.active <= 0 {
-		panic("ax: gate: release of a slot that was not taken")
-	}
-	g.active--
-}
-
-// setLimit changes the number of slots. If more are taken than are left, nobody
-// loses one: the gate drains down to the new limit.
-func (g *gate) setLimit(limit int) { g.limit = limit }
 
 // rateSet is all the Rates of one lane, owner or scheduler: a start needs the
 // consent of all. Windows share one record of starts, so a second or tenth costs
@@ -43,9 +15,10 @@ func (g *gate) setLimit(limit int) { g.limit = limit }
 // when the Executor is about to be, or given back. A nil or empty set allows
 // everything. Moments earlier than the latest one seen count as that one, so a
 // caller with an old clock reading can neither mint tokens nor disturb the
-// record. Not safe for concurrent use.
+// record. It is safe for concurrent use.
 type rateSet struct {
-	epoch   time.Time // instant 0
+	mu      sync.Mutex // a leaf: held for the arithmetic alone
+	epoch   time.Time  // instant 0
 	inForce []Rate
 	latest  instant
 	windows []window
@@ -74,11 +47,25 @@ func (r *rateSet) rates() []Rate {
 	if r == nil {
 		return nil
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.inForce
 }
 
 // exact reports whether there is a window, which must be told of calls.
-func (r *rateSet) exact() bool { return r != nil && len(r.windows) > 0 }
+func (r *rateSet) exact() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.exactLocked()
+}
+
+func (r *rateSet) exactLocked() bool { return len(r.windows) > 0 }
+
+// empty reports whether there are no rates at all.
+func (r *rateSet) empty() bool { return r == nil || len(r.rates()) == 0 }
 
 // next is the earliest moment at which a start is allowed, not after now (or the
 // latest moment seen) if it is now; never if only a call or a return of what was
@@ -87,6 +74,12 @@ func (r *rateSet) next(now instant) instant {
 	if r == nil {
 		return now
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nextLocked(now)
+}
+
+func (r *rateSet) nextLocked(now instant) instant {
 	at, now := r.due(), max(now, r.latest)
 	for i := range r.buckets {
 		at = max(at, r.buckets[i].next(r.time(now), now))
@@ -109,29 +102,41 @@ func (r *rateSet) due() instant {
 	return at
 }
 
-// take uses one start now, which next must have allowed. lag is how late the
-// timer fired that led to it, 0 if none did.
-func (r *rateSet) take(now instant, lag time.Duration) {
+// take uses one start now, if next allows it. lag is how late the timer fired
+// that led to it, 0 if none did.
+func (r *rateSet) take(now instant, lag time.Duration) bool {
 	if r == nil {
-		return
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.inForce) == 0 {
+		return true
+	}
+	if r.nextLocked(now) > max(now, r.latest) {
+		return false
 	}
 	taken, due := now, r.due()
-	if now = r.advance(now); due > now {
-		panic("ax: rate: start taken before its time")
-	}
+	now = r.advance(now)
 	for i := range r.buckets {
 		r.buckets[i].take(r.time(now), now)
 	}
 	r.spacing.take(now, due, lag, taken)
-	if r.exact() {
+	if r.exactLocked() {
 		r.pending++
 	}
+	return true
 }
 
 // called tells that the Executor is about to be called for a start taken before:
 // it counts until a span from now. Only exact sets need to know.
 func (r *rateSet) called(now instant) {
-	if !r.exact() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.exactLocked() {
 		return
 	}
 	now = r.advance(now)
@@ -145,6 +150,11 @@ func (r *rateSet) called(now instant) {
 // meanwhile, had they not been taken, do not come back.
 func (r *rateSet) giveBack(now, taken instant) {
 	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.inForce) == 0 {
 		return
 	}
 	now = r.advance(now)
@@ -163,11 +173,17 @@ func (r *rateSet) giveBack(now, taken instant) {
 // record that the old ones had, token buckets keep their level and their clock,
 // and where one kind follows the other it begins with what the other one knew.
 func (r *rateSet) set(now instant, rates []Rate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.setLocked(now, rates)
+}
+
+func (r *rateSet) setLocked(now instant, rates []Rate) {
 	now = r.advance(now)
 	if slices.Equal(rates, r.inForce) {
 		return
 	}
-	wasExact, uncalled, old := r.exact(), r.pending, r.buckets
+	wasExact, uncalled, old := r.exactLocked(), r.pending, r.buckets
 	if !wasExact {
 		uncalled = r.spent(now)
 	}
@@ -184,7 +200,7 @@ func (r *rateSet) set(now instant, rates []Rate) {
 		}
 	}
 	switch {
-	case !r.exact():
+	case !r.exactLocked():
 		r.log, r.pending = startLog{}, 0
 	case !wasExact:
 		r.since = now
@@ -230,6 +246,8 @@ func (r *rateSet) idleAt(now instant) instant {
 	if r == nil {
 		return now
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.pending > 0 {
 		return never
 	}

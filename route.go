@@ -66,6 +66,9 @@ func (r *routes) add(k routeKey, pattern, lane string) {
 	r.muxes[k].Handle(pattern, http.NotFoundHandler())
 }
 
+// empty tells that no pattern is configured: hosts have their own lanes.
+func (r *routes) empty() bool { return len(r.muxes) == 0 }
+
 // find is the name of the lane of a request, "" if none is configured for it.
 func (r *routes) find(method string, u *url.URL) string {
 	if len(r.muxes) == 0 {
@@ -119,7 +122,11 @@ func (s *Scheduler) laneLocked(t *Task, named string) (*lane, error) {
 	if named != "" {
 		return s.namedLaneLocked(named)
 	}
-	return s.routeLocked(t.Method(), t.u, t.authority), nil
+	l := s.routeLocked(t.Method(), t.u, t.authority)
+	if t.r.Lane == "" && t.route.Load() != l {
+		t.route.Store(l)
+	}
+	return l, nil
 }
 
 // routeLocked is the lane of a method and URL.
@@ -137,8 +144,19 @@ func (s *Scheduler) hostLaneLocked(authority string) *lane {
 	}
 	l := newLane(s, authority, s.host, false)
 	s.lanes.set(authority, l)
+	s.hosts.Store(authority, l)
 	s.fixLaneLocked(l, s.now())
 	return l
+}
+
+// dropLaneLocked forgets an idle lane; what it counted stays counted.
+func (s *Scheduler) dropLaneLocked(l *lane) {
+	s.lanes.remove(l.name)
+	s.hosts.Delete(l.name)
+	done := l.swift.done.Load()
+	s.count.submitted.Add(done)
+	s.count.succeeded.Add(done)
+	s.count.attempts.Add(done)
 }
 
 // isAuthority tells whether a lane name can be that of a host: it has a dot or a

@@ -61,17 +61,37 @@ func (f *flight) newAttempt(h hold) *attempt {
 
 // runLone drives a flight on its only caller's goroutine.
 func (f *flight) runLone(c *caller) {
+	await := func() signal { return f.awaitCaller(c) }
+	c.through(func() {
+		sig, waits := f.entry()
+		if waits {
+			sig = await()
+		}
+		f.drive(sig, await)
+	})
+}
+
+// carryOn drives a flight whose first attempt has been made already, up to its
+// answer, and ends the task.
+func (f *flight) carryOn(c *caller, at *attempt, resp *http.Response, err error) (*Response, error) {
+	await := func() signal { return f.awaitCaller(c) }
+	c.through(func() {
+		at, out := f.guard(at, func() (*attempt, outcome) { return at, f.digest(at, resp, err) })
+		f.drive(f.after(at, out, await), await)
+	})
+	return c.finish()
+}
+
+// through has c end also if do does not return: a panic or Goexit of the
+// executor goes on through its caller.
+func (c *caller) through(do func()) {
 	returned := false
 	defer func() {
 		if !returned { // a panic or Goexit of the executor goes on through its caller
 			c.finish()
 		}
 	}()
-	sig, waits := f.entry()
-	if waits {
-		sig = f.awaitCaller(c)
-	}
-	f.drive(sig, func() signal { return f.awaitCaller(c) })
+	do()
 	returned = true
 }
 
@@ -108,51 +128,60 @@ func (f *flight) run(sig signal) {
 // drive takes the flight from its first signal to its end.
 func (f *flight) drive(sig signal, await func() signal) {
 	for sig == sigGranted {
-		at, out := f.attemptOnce(f.at)
-		switch f.s.finishAttempt(f, at, out) {
-		case verdictRetry:
-			sig = await()
-		case verdictFinal:
-			sig = sigRefused
-		case verdictGone:
-			return
-		}
+		first := f.at
+		at, out := f.guard(first, func() (*attempt, outcome) {
+			if after, hedged := f.hedgeAfter(); hedged {
+				return f.tryHedged(first, after)
+			}
+			return first, f.try(first)
+		})
+		sig = f.after(at, out, await)
 	}
 	if sig == sigRefused {
 		f.settle()
 	}
 }
 
-// attemptOnce makes the attempt that was granted, or that and a hedge: it returns
-// the one that counts. Whatever way the executor
-// leaves (return, panic, Goexit), the permit goes back and every caller gets an
-// end. On a lone flight's goroutine, which is its caller's, a panic goes on
-// through it.
-func (f *flight) attemptOnce(first *attempt) (at *attempt, out outcome) {
+// after is what follows the outcome of an attempt.
+func (f *flight) after(at *attempt, out outcome, await func() signal) signal {
+	switch f.s.finishAttempt(f, at, out) {
+	case verdictRetry:
+		return await()
+	case verdictFinal:
+		return sigRefused
+	}
+	return sigOver
+}
+
+// guard makes an attempt, or that and a hedge: it returns the one that counts.
+// Whatever way the executor leaves (return, panic, Goexit), the permit goes back
+// and every caller gets an end. On a lone flight's goroutine, which is its
+// caller's, a panic goes on through it.
+func (f *flight) guard(first *attempt, do func() (*attempt, outcome)) (at *attempt, out outcome) {
 	at = first
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		out = outcome{err: errAttemptAborted, final: true}
 		if !f.lone {
 			if v := recover(); v != nil {
-				out.err = newPanicError(v)
+				out = outcome{err: newPanicError(v), final: true}
 				return // drive goes on with it
 			}
 		}
-		if f.s.finishAttempt(f, at, out) == verdictFinal {
-			f.settle()
-		}
+		f.crashed(at)
 	}()
-	if after, hedged := f.hedgeAfter(); hedged {
-		at, out = f.tryHedged(at, after)
-	} else {
-		out = f.try(at)
-	}
+	at, out = do()
 	returned = true
 	return at, out
+}
+
+// crashed ends a flight whose attempt did not return.
+func (f *flight) crashed(at *attempt) {
+	if f.s.finishAttempt(f, at, outcome{err: errAttemptAborted, final: true}) == verdictFinal {
+		f.settle()
+	}
 }
 
 // try sends the attempt and reads its answer as far as it is kept in memory.
@@ -164,6 +193,12 @@ func (f *flight) try(at *attempt) outcome {
 	s.sent(at)
 	f.tellLeader(at, Event{Kind: EventStarted, Attempt: at.n, Waited: f.waited})
 	resp, err := f.execute(at)
+	return f.digest(at, resp, err)
+}
+
+// digest reads an answer as far as it is kept in memory, and judges it.
+func (f *flight) digest(at *attempt, resp *http.Response, err error) outcome {
+	s := f.s
 	out := outcome{resp: resp, arrived: s.now()}
 	out.took = out.arrived.sub(at.began)
 	switch {

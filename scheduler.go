@@ -37,6 +37,10 @@ type Scheduler struct {
 	host      lanePolicy // of hosts without a configured lane
 	count     counters
 	would     wouldCounts
+	special   atomic.Bool                 // something asks for more than express tasks give
+	remembers atomic.Bool                 // answers are or were kept or shared
+	hosts     sync.Map                    // of lanes by authority, for who holds no lock
+	nobody    *owner                      // ""
 	listeners atomic.Pointer[[]*listener] // nil = nobody
 	seq       atomic.Uint64
 	alive     atomic.Int64 // tasks not delivered, attempts not over, asks under way
@@ -55,7 +59,8 @@ type Scheduler struct {
 	held       bool // Pause("")
 	alarm      alarm
 	waiting    int
-	running    int
+	running    int // attempts that the mutex knows
+	slots      int // of gate, those that the mutex knows
 	lanes      table[string, *lane]
 	ready      heap[*lane] // those that could start something if the scheduler lets them
 	nesting    map[*lane]struct{}
@@ -120,7 +125,7 @@ func New(client *http.Client, cfg Config) (*Scheduler, error) {
 	if d := s.cfg.Dedupe; d != nil {
 		s.ignore = newHeaderSet(d.IgnoreHeaders)
 	}
-	s.gate.limit = ownLimit(s.cfg.MaxConcurrent)
+	s.gate.setLimit(ownLimit(s.cfg.MaxConcurrent))
 	s.maxQueue = ownLimit(s.cfg.MaxQueue)
 	s.rates = newRateSet(s.epoch, s.cfg.Rate)
 	s.nesting = make(map[*lane]struct{})
@@ -129,11 +134,14 @@ func New(client *http.Client, cfg Config) (*Scheduler, error) {
 	if f := s.cfg.OnEvent; f != nil {
 		s.listeners.Store(&[]*listener{{f}})
 	}
+	s.nobody = s.ownerLocked("")
+	s.nobody.fixed = true
 	s.host = s.cfg.lanePolicy(s.cfg.Hosts)
 	for i := range s.cfg.Lanes {
 		l := &s.cfg.Lanes[i]
 		s.lanes.set(l.Name, newLane(s, l.Name, s.cfg.lanePolicy(l), true))
 	}
+	s.specialLocked()
 	return s, nil
 }
 
@@ -207,12 +215,16 @@ type way struct {
 	single   bool                            // Transport()
 	accepted bool                            // part of an accepted task: Shutdown finishes it
 	run      func(ctx context.Context) error // Run: in place of the executor
+	hinted   bool                            // hints say something
 }
 
 // do is the life of a task on its caller's goroutine.
 func (s *Scheduler) do(ctx context.Context, t *Task, w way) (*Response, error) {
 	if err := unusable(ctx, t, &w); err != nil {
 		return nil, err
+	}
+	if r, err, ok := s.express(ctx, t, &w); ok {
+		return r, err
 	}
 	return s.perform(ctx, t, w).finish()
 }

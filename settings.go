@@ -20,6 +20,7 @@ func (s *Scheduler) hold(name string, held bool) error {
 	now := s.now()
 	if name == "" {
 		s.held = held
+		s.specialLocked()
 		if held {
 			for _, l := range s.lanes.m {
 				s.strandLocked(l, now)
@@ -66,13 +67,14 @@ func (s *Scheduler) SetLimits(lane string, l Limits) error {
 	now := s.now()
 	if lane == "" {
 		if l.MaxConcurrent != 0 {
-			s.gate.limit = ownLimit(l.MaxConcurrent)
+			s.gate.setLimit(ownLimit(l.MaxConcurrent))
 		}
 		if l.MaxQueue != 0 {
 			s.maxQueue = ownLimit(l.MaxQueue)
 		}
 		if l.Rate != nil {
 			s.rates.set(now, l.Rate)
+			s.specialLocked()
 		}
 		for _, la := range s.lanes.m {
 			s.fixLaneLocked(la, now)
@@ -84,13 +86,14 @@ func (s *Scheduler) SetLimits(lane string, l Limits) error {
 		}
 		la.fixed = true
 		if l.MaxConcurrent != 0 {
-			la.gate.limit = ownLimit(l.MaxConcurrent)
+			la.gate.setLimit(ownLimit(l.MaxConcurrent))
 		}
 		if l.MaxQueue != 0 {
 			la.maxQueue = ownLimit(l.MaxQueue)
 		}
 		if l.Rate != nil {
 			la.rates.set(now, l.Rate)
+			la.exact = la.rates.exact()
 		}
 		s.fixLaneLocked(la, now)
 	}

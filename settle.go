@@ -190,10 +190,7 @@ func (c *caller) answer() (*Response, error) {
 	if res.err != nil {
 		return nil, c.failure(res)
 	}
-	both := new(struct { // one allocation for what lives together
-		Response
-		body memoryBody
-	})
+	both := new(answered)
 	r := &both.Response
 	r.Source, r.Attempts, r.Waited = res.source, res.attempts, res.waited
 	r.Seq, r.Cause = c.seq(), res.cause

@@ -46,6 +46,11 @@ func (s *Scheduler) Stats() Stats {
 	st.Submitted = s.count.submitted.Load()
 	for name, l := range s.lanes.m {
 		ls := l.snapshot(now)
+		done, under := l.swift.done.Load(), l.swiftActive()
+		st.Active += under
+		st.Submitted += done + uint64(under)
+		st.Attempts += done + uint64(under)
+		st.Succeeded += done
 		st.Queued += ls.Queued
 		st.Parked += ls.Parked
 		st.Lanes[name] = ls
@@ -62,9 +67,9 @@ func (s *Scheduler) Stats() Stats {
 // snapshot is what Stats says of one lane.
 func (l *lane) snapshot(now instant) LaneStats {
 	ls := LaneStats{
-		Active:        l.running,
+		Active:        l.running + l.swiftActive(),
 		MaxConcurrent: l.limit(now),
-		Attempts:      l.stats.attempts,
+		Attempts:      l.stats.attempts + l.swift.done.Load() + uint64(l.swiftActive()),
 		Failures:      l.stats.failures,
 		Wait:          l.stats.wait.quantiles(),
 		Service:       l.stats.service.quantiles(),

@@ -27,13 +27,15 @@ type Task struct {
 	header    http.Header // as it is sent; read only, may be r.Header
 	body      []byte      // of Body or JSON; read only
 	open      func() (io.ReadCloser, error)
-	depth     int // alternates behind this task
+	depth     int  // alternates behind this task
+	plain     bool // asks for nothing that needs the scheduler's mutex
 	mayRepeat bool
 
 	// Derived on first use and then the same for ever; two goroutines that race
 	// derive the same value twice.
-	keys atomic.Pointer[keyParts]
-	page atomic.Pointer[string]
+	keys  atomic.Pointer[keyParts]
+	route atomic.Pointer[lane] // where it went last
+	page  atomic.Pointer[string]
 }
 
 // Task checks r and makes a Task of a deep copy of it, so that r and all it points
@@ -95,6 +97,7 @@ func (t *Task) build(r *Request, u *url.URL, at string) error {
 	if t.r.Fallback != nil && t.r.Fallback.Alternate != nil {
 		t.depth = 1 + t.r.Fallback.Alternate.depth
 	}
+	t.plain = t.r.plain()
 	return nil
 }
 
@@ -179,3 +182,22 @@ func (t *Task) replayable() bool { return !t.r.oneShot() }
 func (t *Task) redactedURL() string { return redactURL(t.u) }
 
 var errZeroTask = errors.New("ax: zero Task; make one with Request.Task")
+
+// plain tells whether a task asks for nothing that needs the scheduler's mutex.
+func (r *Request) plain() bool {
+	return r.Owner == "" && len(r.Tags) == 0 && r.Supersede == "" && r.Cooldown == 0 && r.Hedge == nil &&
+		!r.Stream && (r.Retry == nil || r.Retry.If == nil) && (r.Fallback == nil || r.Fallback.Stale == 0) &&
+		(r.wire == nil || r.wire.body == nil && r.wire.first == nil)
+}
+
+// mayShare tells whether an answer to t may be shared, where that is on or off.
+func (t *Task) mayShare(on bool) bool {
+	r := &t.r
+	switch {
+	case r.NoDedupe:
+		return false
+	case r.Dedupe || r.DedupeKey != "" || r.DedupeWindow > 0:
+		return true
+	}
+	return on && (t.Method() == http.MethodGet || t.Method() == http.MethodHead)
+}

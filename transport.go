@@ -7,8 +7,9 @@ import (
 
 // transport is a Scheduler as an http.RoundTripper.
 type transport struct {
-	s     *Scheduler
-	hints Hints
+	s      *Scheduler
+	hints  Hints
+	hinted bool
 }
 
 // Transport is the scheduler as an http.RoundTripper, for clients and SDKs that
@@ -22,7 +23,7 @@ func (s *Scheduler) Transport() http.RoundTripper { return &transport{s: s} }
 // context's own hints come first.
 func (s *Scheduler) TransportWith(h Hints) http.RoundTripper {
 	h.Tags = append([]string(nil), h.Tags...)
-	return &transport{s: s, hints: h}
+	return &transport{s: s, hints: h, hinted: true}
 }
 
 // RoundTrip makes a task of req and does it. It never modifies req and always
@@ -35,7 +36,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, &Error{Op: "admit", Method: req.Method, Err: err, bare: true}
 	}
-	r, err := t.s.do(req.Context(), task, way{hints: t.hints, single: true})
+	r, err := t.s.do(req.Context(), task, way{hints: t.hints, hinted: t.hinted, single: true})
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.bare = true

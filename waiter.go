@@ -56,6 +56,13 @@ func (s *Scheduler) pushLocked(w *waiter, now instant) {
 	s.fixOwnerLocked(w.owner, now)
 }
 
+// pushBackLocked puts w back where it was taken from.
+func (s *Scheduler) pushBackLocked(w *waiter, now instant) {
+	since := w.since
+	s.pushLocked(w, now)
+	w.since = since
+}
+
 // pushWorstLocked lists w for eviction, where that is on.
 func (s *Scheduler) pushWorstLocked(w *waiter) {
 	if s.cfg.Overflow != OverflowEvict || w.kind != waitFirst {
@@ -147,6 +154,11 @@ func (s *Scheduler) fixQueueLocked(q *queue, now instant) {
 // alarm for when time will let it; it tells what time has changed.
 func (s *Scheduler) fixLaneLocked(l *lane, now instant) {
 	s.tickLaneLocked(l, now)
+	on := l.guardedLocked(now)
+	if !on && l.brk != nil {
+		l.generation.Store(l.brk.gen)
+	}
+	l.gate.guard(on) // before the gate is looked at: see gate
 	wake := never
 	best, _, ok := l.ready.top()
 	if ok && l.asks > 0 && (l.askOne || l.asks >= l.startable()) {

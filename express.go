@@ -1,0 +1,289 @@
+package ax
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Most tasks find their gate free and nobody waiting. They go without the
+// scheduler's mutex: a slot of lane and scheduler by compare-and-swap, a token
+// under the rates' own lock, a success noted in atomics. Whatever is out of the
+// ordinary (a failure, a stream, a waiter, a pause, Close) turns such a task into
+// a flight like any other, under the mutex, with the slot that it holds.
+//
+// The mutex is what everything else may rely on, so a gate is guarded whenever
+// somebody waits, or when more than slots and tokens decides: see gate and
+// guardedLocked.
+
+// express is the attempt of such a task, and the flight that it may become.
+type express struct {
+	f  flight
+	at attempt
+}
+
+// expressLane is the lane by which t may go without the mutex, or nil: nothing
+// about it, its context, its client or the scheduler asks for more.
+func (s *Scheduler) expressLane(ctx context.Context, t *Task, w *way) *lane {
+	if !t.plain || w.scope != nil || w.run != nil || w.accepted || w.hinted || s.special.Load() {
+		return nil
+	}
+	if t.mayShare(s.cfg.Dedupe != nil) || !t.safe() && s.remembers.Load() {
+		return nil
+	}
+	l := t.route.Load()
+	if l == nil && t.r.Lane == "" && s.routes.empty() {
+		known, _ := s.hosts.Load(t.authority)
+		l, _ = known.(*lane)
+	}
+	if l == nil || l.s != s || !l.plainPolicy || ctx.Value(ownKey{}) != nil || ctx.Err() != nil {
+		return nil
+	}
+	if _, limited := ctx.Deadline(); limited && l.policy.minRemaining > 0 {
+		return nil
+	}
+	return l
+}
+
+// pass takes what a start needs of the scheduler and of l, or nothing.
+func (s *Scheduler) pass(l *lane, now instant) bool {
+	if !l.gate.pass() {
+		return false
+	}
+	if !s.gate.pass() {
+		s.handOn(l, l.gate.release())
+		return false
+	}
+	if !l.rates.take(now, 0) {
+		s.passBack(l)
+		return false
+	}
+	if !s.rates.take(now, 0) {
+		l.rates.giveBack(now, now)
+		s.passBack(l)
+		return false
+	}
+	return true
+}
+
+// passBack gives the slots back.
+func (s *Scheduler) passBack(l *lane) {
+	ofLane := l.gate.release()
+	s.handOn(l, s.gate.release() || ofLane)
+}
+
+// handOn lets a slot that was just given back go to who waits for it, if
+// somebody does.
+func (s *Scheduler) handOn(l *lane, awaited bool) {
+	if !awaited {
+		return
+	}
+	s.mu.Lock()
+	now := s.now()
+	s.fixLaneLocked(l, now)
+	s.dispatchLocked(now)
+	s.idleCheckLocked()
+	s.unlock()
+}
+
+// express does t without the mutex, if it can: ok is false if it has not begun.
+func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, err error, ok bool) {
+	l := s.expressLane(ctx, t, w)
+	if l == nil {
+		return nil, nil, false
+	}
+	generation, now := l.generation.Load(), s.now()
+	if !s.pass(l, now) {
+		return nil, nil, false
+	}
+	x := new(express)
+	x.begin(s, ctx, t, l, w, now)
+	x.at.hold.permit.gen = generation
+	if l.policy.retry != nil {
+		l.retries.first(now)
+	}
+	resp, err := x.call()
+	if err == nil && x.ordinary(resp) {
+		if r, err = x.succeed(resp); r != nil {
+			return r, nil, true
+		}
+	}
+	r, err = x.f.carryOn(x.adopt(), &x.at, resp, err)
+	return r, err, true
+}
+
+// begin fills in what the attempt, and its executor, need.
+func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *way, now instant) {
+	f, at := &x.f, &x.at
+	f.s, f.task, f.lane, f.owner, f.values = s, t, l, s.nobody, ctx
+	f.rank.seq = s.seq.Add(1)
+	f.single, f.noRetry, f.lone = w.single, t.r.NoRetry, true
+	f.attemptTimeout = timeoutOf(t.r.AttemptTimeout, l.policy.attemptTimeout)
+	f.at, f.attempts, f.state = at, 1, flightRunning
+	at.s, at.f, at.values, at.watched, at.single, at.n = s, f, ctx, ctx, w.single, 1
+	at.hold = hold{lane: l, owner: s.nobody, slot: true, judged: l.brk != nil}
+	at.began, at.deadline, at.unlisted = now, never, true
+	if d := f.attemptTimeout; d > 0 {
+		at.deadline = now.add(d)
+	}
+}
+
+// call is the executor's. Its panic or Goexit ends the task on the way through.
+func (x *express) call() (resp *http.Response, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			c := x.adopt()
+			x.f.crashed(&x.at)
+			c.finish()
+		}
+	}()
+	resp, err = runExecutor(&x.at, x.f.s.exec, x.f.task)
+	returned = true
+	return resp, err
+}
+
+// ordinary tells whether an answer, once its body is read, ends the task: a
+// success that asks for nothing.
+func (x *express) ordinary(resp *http.Response) bool {
+	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || mentionsQuota(resp.Header) {
+		return false
+	}
+	if resp.Body != http.NoBody && (isStream(resp) || resp.ContentLength < 0 && x.f.single || resp.ContentLength > x.f.s.cfg.MaxBodyBytes) {
+		return false
+	}
+	return !x.f.lane.gate.isGuarded()
+}
+
+// succeed reads the body of an ordinary answer and ends the task. It returns nil
+// if something has come between: an error of the body, or an answer as good as
+// new.
+func (x *express) succeed(resp *http.Response) (*Response, error) {
+	f, at := &x.f, &x.at
+	s, l := f.s, f.lane
+	a := new(answered)
+	a.body.b = emptyBody
+	if resp.Body != http.NoBody {
+		body, whole, err := buffer(resp, s.cfg.MaxBodyBytes, 0)
+		if err != nil || !whole {
+			return nil, err
+		}
+		a.body.b = body
+	}
+	resp.Body = &a.body
+	now := s.now()
+	took := now.sub(at.began)
+	end, _ := at.ending()
+	if b := l.policy.breaker; end != nil || b != nil && b.SlowCall > 0 && took > b.SlowCall {
+		return nil, nil
+	}
+	at.finish()
+	l.noteSuccess(now, took)
+	a.Response.Response = resp
+	a.Attempts, a.Seq = 1, f.rank.seq
+	s.passBack(l)
+	return &a.Response, nil
+}
+
+var emptyBody = []byte{}
+
+// answered is a Response and the reader of its body: one allocation for what
+// lives together.
+type answered struct {
+	Response
+	body memoryBody
+}
+
+// adopt makes a flight of an express task, with the slot it holds, known to the
+// mutex like any other.
+func (x *express) adopt() *caller {
+	f, at := &x.f, &x.at
+	s, l := f.s, f.lane
+	c := &caller{
+		s: s, task: f.task, ctx: f.values, f: f, lane: l, owner: f.owner,
+		rank: f.rank, born: at.began, bare: f.single,
+	}
+	s.alive.Add(1)
+	s.count.submitted.Add(1)
+	s.count.attempts.Add(1)
+	s.mu.Lock()
+	f.callers.add(c)
+	f.wait.f, f.wait.lane, f.wait.owner, f.wait.node.item = f, l, f.owner, &f.wait
+	s.linkLocked(f)
+	s.slots++
+	l.slots++
+	f.owner.gate.take()
+	l.stats.attempts++
+	s.activateLocked(&at.hold)
+	if s.state == lifeClosed {
+		s.leaveLocked(c, c.canceledLocked(canceled(ErrClosed, nil)), s.now())
+	}
+	s.unlock()
+	return c
+}
+
+// guardedLocked tells whether a start in l must be decided under the mutex.
+func (l *lane) guardedLocked(now instant) bool {
+	if l.gone || l.held || l.until > now || l.asleep > now || !l.spread.done(now) || l.exact {
+		return true
+	}
+	if l.plain.tasks.len() > 0 || len(l.byOwner) > 0 || l.nested.len() > 0 {
+		return true
+	}
+	return l.brk != nil && !l.brk.undisturbed(now)
+}
+
+// noteSuccess counts an ordinary success of an attempt that did not wait.
+func (l *lane) noteSuccess(now instant, took time.Duration) {
+	l.swift.done.Add(1)
+	l.swift.used.Store(int64(now))
+	if l.brk != nil {
+		l.clean.note(now)
+	}
+	l.stats.service.record(took)
+	l.stats.wait.record(0)
+}
+
+// swiftStats is what express tasks leave in their lane.
+type swiftStats struct {
+	done atomic.Uint64 // successes
+	used atomic.Int64  // instant of the last
+}
+
+// clean is the latest successes of a lane whose breaker has seen no failure
+// lately: nothing to judge, so they wait here until it has.
+type clean struct {
+	n  atomic.Uint64
+	at []atomic.Int64
+}
+
+// maxClean is the largest Breaker.Window for which that is kept.
+const maxClean = 1024
+
+func newClean(window int) clean { return clean{at: make([]atomic.Int64, window)} }
+
+func (c *clean) note(now instant) {
+	i := c.n.Add(1) - 1
+	c.at[i%uint64(len(c.at))].Store(int64(now))
+}
+
+// foldLocked tells the breaker of the successes noted since it last heard.
+func (l *lane) foldLocked(now instant) {
+	if l.brk == nil || len(l.clean.at) == 0 {
+		return
+	}
+	n := l.clean.n.Swap(0)
+	size := uint64(len(l.clean.at))
+	for i := n - min(n, size); i < n; i++ {
+		l.brk.succeeded(min(instant(l.clean.at[i%size].Load()), now))
+	}
+}
+
+// swiftActive is the express attempts under way in l.
+func (l *lane) swiftActive() int {
+	if l.s.special.Load() && l.s.cfg.DryRun || l.s.cfg.Governor != nil {
+		return 0 // slots are held by ghosts, or reserved
+	}
+	return max(0, l.gate.active()-l.slots)
+}
