@@ -46,13 +46,14 @@ func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, n
 	c.rank = rankOf(c.born, want.Priority, step, c.seq(), s.cfg.StrictPriority)
 	f := spare
 	s.fillLocked(f, c, l, o, outer, want, w)
+	name := c.name()
 	if s.shareLocked(f, c, want, now) {
-		s.endOlderLocked(c, now)
+		s.endOlderLocked(name, c, now)
 		return c.f
 	}
 	c.f = f
 	f.callers.add(c)
-	s.endOlderLocked(c, now)
+	s.endOlderLocked(name, c, now)
 	s.enterLocked(f, c, want, now)
 	if f.overBudget {
 		c.note(noteOverBudget)
@@ -113,7 +114,11 @@ func (s *Scheduler) fillLocked(f *flight, c *caller, l *lane, o *owner, outer *a
 	if w.run != nil {
 		f.extras().work = w.run
 	}
-	f.lone = c.call == nil && f.hedgePolicy() == nil
+	f.lone = c.call == nil
+	if f.hedgePolicy() != nil {
+		f.lone = false
+		f.extras() // now, under the mutex: two attempts read it
+	}
 }
 
 // timeoutOf is a task's own time limit, else its lane's; 0 = none.
@@ -127,6 +132,7 @@ func timeoutOf(own, lane time.Duration) time.Duration {
 // enterLocked lets f wait for its first start, or start, or refuses it.
 func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) {
 	s.linkLocked(f)
+	s.fileLocked(f)
 	if err := s.refusalLocked(f, now); err != nil {
 		s.refuseLocked(f, opAdmit, err, now)
 		return
@@ -159,7 +165,7 @@ func (s *Scheduler) refusalLocked(f *flight, now instant) error {
 	l := f.lane
 	s.tickLaneLocked(l, now)
 	if f.outer != nil {
-		if err := s.nestingLocked(f, now); err != nil {
+		if err := s.nestingLocked(f.lane, f.outer, now); err != nil {
 			return err
 		}
 	} else {
@@ -231,12 +237,11 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 
 // nestingLocked is whether an attempt inside another may start, now or once
 // time frees a token; its gates are its outermost attempt's.
-func (s *Scheduler) nestingLocked(f *flight, now instant) error {
-	l := f.lane
+func (s *Scheduler) nestingLocked(l *lane, outer *attempt, now instant) error {
 	if l.held || s.held {
 		return wouldWait("the end of a Pause, and is nested in an attempt")
 	}
-	if l.brk == nil || f.ridesLocked() {
+	if l.brk == nil || outer.hold.lane == l {
 		return nil
 	}
 	if !l.brk.admits(now) {
@@ -244,10 +249,6 @@ func (s *Scheduler) nestingLocked(f *flight, now instant) error {
 	}
 	return nil
 }
-
-// ridesLocked tells whether a nested flight is in its parent's lane, under its
-// parent's breaker permit.
-func (f *flight) ridesLocked() bool { return f.outer != nil && f.outer.hold.lane == f.lane }
 
 // strandedLocked is why, while draining, nothing may wait in this lane.
 func (s *Scheduler) strandedLocked(l *lane, now instant) error {
@@ -265,6 +266,9 @@ func (s *Scheduler) strandedLocked(l *lane, now instant) error {
 // circuitErrorLocked says which lane's breaker refuses, and for how long.
 func (s *Scheduler) circuitErrorLocked(l *lane, now instant) error {
 	until, open := l.brk.openUntil()
+	if wake := l.brk.wakeAt(); !open && wake != never { // its probes are out: at the latest then
+		return hinted(circuitOpen(l.name, 0), wake.sub(now))
+	}
 	if !open {
 		return circuitOpen(l.name, 0)
 	}
@@ -273,11 +277,11 @@ func (s *Scheduler) circuitErrorLocked(l *lane, now instant) error {
 
 // endOlderLocked ends what c supersedes, after c has had the chance to join the
 // same flight.
-func (s *Scheduler) endOlderLocked(c *caller, now instant) {
-	if c.more == nil || c.more.name == nil {
+func (s *Scheduler) endOlderLocked(name *nameEntry, c *caller, now instant) {
+	if name == nil || EventKind(c.kind) == EventRejected {
 		return
 	}
-	for older := c.more.name.olderThan(c); older != nil; older = c.more.name.olderThan(c) {
+	for older := name.olderThan(c); older != nil; older = name.olderThan(c) {
 		s.leaveLocked(older, older.canceledLocked(canceled(ErrSuperseded, nil)), now)
 	}
 }

@@ -2,6 +2,7 @@ package ax
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -38,7 +39,21 @@ func (s *Scheduler) rankTime(f *flight) time.Time {
 
 // ask is one question to the governor and what follows from its answer.
 func (s *Scheduler) ask(l *lane, h hold, a Ask, asked rank) {
+	answered := false
+	defer func() {
+		if !answered { // Goexit
+			s.answer(l, h, asked, Grant{}, errGovernorGone)
+		}
+	}()
 	g, err := s.acquire(a)
+	answered = true
+	s.answer(l, h, asked, g, err)
+}
+
+var errGovernorGone = errors.New("ax: the governor ended its goroutine")
+
+// answer takes the governor's word on a reserved permit.
+func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 	s.mu.Lock()
 	now := s.now()
 	l.asks--
@@ -48,24 +63,29 @@ func (s *Scheduler) ask(l *lane, h hold, a Ask, asked rank) {
 	switch {
 	case err != nil:
 		s.sleepLocked(l, governorErrorSleep, asked, now)
-		s.later(func() { s.log.Warn("ax: governor failed", "lane", l.name, "error", err) })
+		s.laterUser(func() { s.log.Warn("ax: governor failed", "lane", l.name, "error", err) })
 	case g.RetryIn > 0:
 		s.sleepLocked(l, g.RetryIn, asked, now)
 	default:
 		at = s.grantLocked(l, &h, g.Release, now)
 	}
+	var released chan struct{}
+	if at != nil && g.Lost != nil {
+		released = make(chan struct{})
+		at.hold.released = released
+	}
 	if at == nil {
 		s.giveBackLocked(&h, now)
 		if err == nil && g.RetryIn <= 0 && g.Release != nil {
-			s.later(g.Release)
+			s.laterUser(g.Release)
 		}
 	}
 	s.fixLaneLocked(l, now)
 	s.dispatchLocked(now)
 	s.aliveLessLocked()
 	s.unlock()
-	if at != nil && g.Lost != nil {
-		go at.watchGrant(g.Lost) // ends with the attempt
+	if released != nil {
+		go at.watchGrant(g.Lost, released) // ends with the grant
 	}
 }
 
@@ -102,29 +122,20 @@ func (s *Scheduler) wakeLaneLocked(l *lane, r rank, now instant) {
 // grantLocked starts the lane's best task of this moment with the reserved
 // permit h; nil if there is none, or the lane has closed meanwhile.
 func (s *Scheduler) grantLocked(l *lane, h *hold, release func(), now instant) *attempt {
-	if s.state == lifeClosed || l.isHeld(now) {
+	if s.state == lifeClosed || l.held || s.held || l.until > now || h.judged && !l.brk.holds(h.permit) {
 		return nil
 	}
-	h.owner.gate.release()
-	h.owner.rates.giveBack(now, h.taken)
-	s.fixOwnerLocked(h.owner, now)
 	for {
-		_, q, ok := l.ready.top()
-		if !ok {
-			h.owner.gate.take() // for giveBackLocked
-			h.owner.rates.take(now, 0)
+		w := s.bestForLocked(l, h)
+		if w == nil {
 			return nil
 		}
-		_, n, _ := q.item.tasks.top()
-		w := n.item
 		if err := s.turnLocked(w, now); err != nil {
 			s.refuseWaiterLocked(w, err, now)
 			continue
 		}
 		s.dropLocked(w, now)
-		h.owner = w.owner
-		w.owner.gate.take()
-		w.owner.rates.take(now, 0)
+		s.passOwnerLocked(h, w.owner, now)
 		h.release = release
 		s.startLocked(w, *h, now)
 		s.fixOwnerLocked(w.owner, now)
@@ -135,10 +146,48 @@ func (s *Scheduler) grantLocked(l *lane, h *hold, release func(), now instant) *
 	}
 }
 
-// watchGrant ends an attempt whose grant can no longer be held.
-func (a *attempt) watchGrant(lost <-chan struct{}) {
+// bestForLocked is the lane's best task that a reserved permit can start: the
+// owner it was reserved for is not held up by its own reservation.
+func (s *Scheduler) bestForLocked(l *lane, h *hold) *waiter {
+	var best *waiter
+	if _, q, ok := l.ready.top(); ok {
+		_, n, _ := q.item.tasks.top()
+		best = n.item
+	}
+	if q := l.byOwner[h.owner]; q != nil {
+		if r, n, ok := q.tasks.top(); ok && (best == nil || r.before(best.f.rank)) {
+			best = n.item
+		}
+	}
+	return best
+}
+
+// passOwnerLocked makes another owner pay for a reserved permit.
+func (s *Scheduler) passOwnerLocked(h *hold, o *owner, now instant) {
+	if o == h.owner {
+		return
+	}
+	was := h.owner
+	was.gate.release()
+	was.rates.giveBack(now, h.taken)
+	h.owner = o
+	if !o.gate.take() {
+		panic("ax: an owner without a slot was ready")
+	}
+	o.rates.take(now, 0)
+	s.fixOwnerLocked(was, now)
+}
+
+// watchGrant ends an attempt whose grant can no longer be held, for as long as
+// it holds that.
+func (a *attempt) watchGrant(lost, released <-chan struct{}) {
 	select {
 	case <-lost:
+		select {
+		case <-released:
+			return // given back in the same moment
+		default:
+		}
 		a.cancel(context.Canceled, ErrGrantLost)
 		a.s.mu.Lock()
 		if f := a.f; f != nil && f.at == a && f.state == flightRunning && !f.lone {
@@ -146,6 +195,6 @@ func (a *attempt) watchGrant(lost <-chan struct{}) {
 			a.s.alarmLocked(f, a.s.now().add(deafAfter))
 		}
 		a.s.unlock()
-	case <-a.Done():
+	case <-released:
 	}
 }

@@ -23,6 +23,9 @@ type attempt struct {
 	refused   error           // what a hop was refused with
 	hopping   *waiter         // of the hop under way; guarded by s.mu
 	unlisted  bool            // the mutex does not know of it: it watches for Close itself
+	waited    time.Duration   // before it, in the queue
+	begun     bool            // its executor has been called
+	limit     time.Duration   // its AttemptTimeout
 	due       bool            // its time is over; guarded by s.mu
 	abandoned bool            // its flight has gone on without it; guarded by s.mu
 	stream    *stream

@@ -90,11 +90,11 @@ func announces(resp *http.Response) int64 {
 // drainBody reads what is left of a body that nobody wants and closes it: at most
 // 256 KiB and 100 ms, which is cheaper than a new connection. A body that is
 // known to be larger is closed unread, a stalled one torn down with cancel. It
-// returns the first keep bytes.
-func drainBody(resp *http.Response, keep int, cancel func()) (head []byte) {
+// returns the first keep bytes, and whether they are all.
+func drainBody(resp *http.Response, keep int, cancel func()) (head []byte, whole bool) {
 	rc := resp.Body
 	if rc == nil || rc == http.NoBody {
-		return nil
+		return nil, true
 	}
 	tooLong := time.AfterFunc(drainTime, func() { tearDown(rc, cancel) })
 	defer tooLong.Stop()
@@ -104,14 +104,14 @@ func drainBody(resp *http.Response, keep int, cancel func()) (head []byte) {
 		_, err := g.readFrom(rc, int64(min(keep, drainBytes)), nil)
 		head = g.join(true)
 		if err != nil {
-			return head
+			return head, err == io.EOF && int64(len(head)) >= announces(resp)
 		}
 	}
 	if resp.ContentLength <= drainBytes {
 		// Whatever ends it early also ends the connection.
 		_, _ = io.CopyN(io.Discard, rc, int64(drainBytes-len(head)))
 	}
-	return head
+	return head, int64(len(head)) == resp.ContentLength
 }
 
 // tearDown ends a Read that waits, from another goroutine. cancel alone ends one

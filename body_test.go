@@ -303,7 +303,7 @@ func TestCaseH07DrainFreesTheConnection(t *testing.T) {
 		for range 3 {
 			ctx, cancel := context.WithCancel(t.Context())
 			resp := getVia(t, ctx, c, url)
-			require.True(t, bytes.Equal(pattern(64<<10), drainBody(resp, 64<<10, cancel)))
+			require.True(t, bytes.Equal(pattern(64<<10), drained(resp, 64<<10, cancel)))
 			cancel()
 			resp = getVia(t, t.Context(), c, url+"/ok")
 			require.Equal(t, 200, resp.StatusCode)
@@ -331,17 +331,17 @@ func TestCaseH07BufferFreesTheConnection(t *testing.T) {
 
 func TestCaseH59EndlessBodyIsNotRead(t *testing.T) {
 	resp, b := bodyAnswer(503, -1, zeros{})
-	require.Len(t, drainBody(resp, 100, func() {}), 100)
+	require.Len(t, drained(resp, 100, func() {}), 100)
 	require.EqualValues(t, drainBytes, b.read.Load())
 	require.NotZero(t, b.closed.Load())
 
 	resp, b = bodyAnswer(503, 500<<20, zeros{})
-	require.Empty(t, drainBody(resp, 0, func() {}))
+	require.Empty(t, drained(resp, 0, func() {}))
 	require.Zero(t, b.read.Load(), "known to be hopeless")
 	require.NotZero(t, b.closed.Load())
 
-	require.Nil(t, drainBody(&http.Response{}, 10, nil))
-	require.Nil(t, drainBody(&http.Response{Body: http.NoBody}, 10, nil))
+	require.Nil(t, drained(&http.Response{}, 10, nil))
+	require.Nil(t, drained(&http.Response{Body: http.NoBody}, 10, nil))
 }
 
 type zeros struct{}
@@ -355,7 +355,7 @@ func TestCaseH59StalledBodyIsLeft(t *testing.T) {
 			pr, pw := io.Pipe()
 			go func() { _, _ = pw.Write([]byte("db down")) }()
 			start := time.Now()
-			head := drainBody(&http.Response{ContentLength: -1, Body: pr}, keep, cancel)
+			head := drained(&http.Response{ContentLength: -1, Body: pr}, keep, cancel)
 			require.Equal(t, drainTime, time.Since(start))
 			require.Equal(t, "db down"[:min(keep, 7)], string(head))
 			require.ErrorIs(t, ctx.Err(), context.Canceled)
@@ -386,7 +386,7 @@ func TestCaseH59OnRealSockets(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		resp := getVia(t, ctx, c, url+path)
 		start := time.Now()
-		drainBody(resp, 0, cancel)
+		drained(resp, 0, cancel)
 		require.Less(t, time.Since(start), 2*time.Second, path)
 		<-gone
 		resp = getVia(t, t.Context(), c, url) // the only slot for a connection is free again
@@ -409,4 +409,10 @@ func BenchmarkBuffer(b *testing.B) {
 			}
 		})
 	}
+}
+
+// drained is what drainBody keeps.
+func drained(resp *http.Response, keep int, cancel func()) []byte {
+	head, _ := drainBody(resp, keep, cancel)
+	return head
 }

@@ -231,6 +231,9 @@ func (b *breaker) done(now instant, p permit, failed bool) {
 	}
 }
 
+// holds reports whether p was issued for the state that the breaker is in.
+func (b *breaker) holds(p permit) bool { return p.gen == b.gen }
+
 // undisturbed reports whether another success would change nothing but the
 // window: the breaker is closed, by its own judgement, and knows of no failure.
 func (b *breaker) undisturbed(now instant) bool {

@@ -19,6 +19,7 @@ type owner struct {
 
 	waiting  int // first starts that wait: MaxQueue
 	running  int // attempts
+	flights  int // unfinished
 	inQueue  int // waiters
 	lastUsed instant
 	warned   instant // no second WARN before
@@ -51,7 +52,7 @@ func (o *owner) forgetQueue(q *queue) {
 
 // forgetAt is from when on forgetting o changes nothing.
 func (o *owner) forgetAt(now instant) instant {
-	if o.fixed || o.waiting > 0 || o.running > 0 || o.inQueue > 0 || len(o.queues) > 0 {
+	if o.fixed || o.flights > 0 || o.running > 0 || o.asked > 0 || o.inQueue > 0 || len(o.queues) > 0 {
 		return never
 	}
 	return max(o.lastUsed.add(10*time.Second), o.rates.idleAt(now))
@@ -158,7 +159,7 @@ func (s *Scheduler) noteOverLocked(o *owner, noted *bool, now instant) {
 	}
 	o.warned = now.add(window)
 	free := o.startAt(now)
-	s.later(func() {
+	s.laterUser(func() {
 		attrs := []any{"owner", o.name}
 		if free != never {
 			attrs = append(attrs, "free_in", free.sub(now))

@@ -43,7 +43,7 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w way) *Call {
 	s.mu.Lock()
 	if s.cfg.DryRun {
 		if f := s.admitDryLocked(c, &call.f, &want, &w, s.now()); f != nil {
-			s.later(func() { go f.runDry() }) // ends with the task; Close waits for it
+			s.later(func() { go f.onOwnGoroutine(f.runDry) }) // ends with the task; Close waits for it
 		}
 	} else {
 		s.admitLocked(c, &call.f, &want, &w, s.now())
@@ -61,7 +61,9 @@ func (c *Call) deliver() {
 	if c.stop != nil {
 		c.stop()
 	}
-	c.c.task.closeBody()
+	if !c.c.leftBody {
+		c.c.task.closeBody()
+	}
 	resp, err := c.c.answer()
 	c.c.tellEndThen(resp, err, func() { c.settle(resp, err) })
 }

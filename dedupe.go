@@ -62,11 +62,30 @@ func (s *Scheduler) keyLocked(f *flight, key flightKey) {
 	f.key, f.keyed, f.lone = &key, true, false
 	s.remembers.Store(true)
 	s.flights.set(key, f)
-	s.byURL.add(f.task.urlFamily(), f)
+	s.fileLocked(f)
+}
+
+// fileLocked lists f where a write to its URL finds it, if its answer may be kept
+// or joined.
+func (s *Scheduler) fileLocked(f *flight) {
+	if !f.filed && (f.keyed || f.mayBeStale()) {
+		f.filed = true
+		s.byURL.add(f.task.urlFamily(), f)
+	}
+}
+
+// mayBeStale tells whether f's answer will be kept for its fallback.
+func (f *flight) mayBeStale() bool {
+	fb := f.fallbackPolicy()
+	return fb != nil && fb.Stale > 0
 }
 
 // unkeyLocked ends that.
 func (s *Scheduler) unkeyLocked(f *flight) {
+	if f.filed {
+		f.filed = false
+		s.byURL.remove(f.task.urlFamily(), f)
+	}
 	if !f.keyed {
 		return
 	}
@@ -74,7 +93,6 @@ func (s *Scheduler) unkeyLocked(f *flight) {
 	if s.flights.get(*f.key) == f {
 		s.flights.remove(*f.key)
 	}
-	s.byURL.remove(f.task.urlFamily(), f)
 }
 
 // joinLocked makes c one of have's callers: as urgent, as patient as the most
@@ -83,6 +101,7 @@ func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
 	s.count.coalesced.Add(1)
 	c.note(noteCoalesced)
 	c.joined = true
+	c.extras().spare = mine
 	c.f = have
 	have.callers.add(c)
 	if d := mine.attemptTimeout; have.attemptTimeout > 0 && (d == 0 || d > have.attemptTimeout) {
@@ -101,15 +120,18 @@ func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
 func (s *Scheduler) extendLocked(f *flight, d time.Duration, now instant) {
 	f.attemptTimeout = d
 	at := f.at
-	if f.state != flightRunning || at == nil || at.due || at.began == 0 {
+	if f.state != flightRunning || at == nil || at.due || !at.begun || at.hopping != nil {
 		return
 	}
 	t := never
 	if d > 0 {
 		t = at.began.add(d)
 	}
-	s.later(func() { at.setDeadline(t) })
-	s.alarmLocked(f, t)
+	at.limit = d
+	at.setDeadline(t)
+	if at.timedByFlight() {
+		s.alarmLocked(f, t)
+	}
 }
 
 // depth is how many attempts f runs inside of.
@@ -194,8 +216,11 @@ func (s *Scheduler) Invalidate(key string) {
 func (s *Scheduler) forgetKeyLocked(k dedupeKey, anyOwner bool) {
 	s.window.forget(k, anyOwner)
 	s.stale.forget(k, anyOwner)
-	for fk, f := range s.flights.m {
-		if fk.family == k.family && (anyOwner || fk.owner == k.owner) && f.attempts > 0 {
+	for f := s.unfinished; f != nil; f = f.next {
+		if !f.filed || f.attempts == 0 {
+			continue
+		}
+		if have, ok := f.staleKey(); ok && have.family == k.family && (anyOwner || have.owner == k.owner) {
 			f.outdated = true
 		}
 	}

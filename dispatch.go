@@ -4,15 +4,16 @@ import "slices"
 
 // hold is what one attempt has taken of the limits, until it gives it back.
 type hold struct {
-	lane    *lane
-	owner   *owner
-	permit  permit  // the breaker's
-	judged  bool    // its outcome counts at the lane's breaker
-	slot    bool    // of scheduler, lane and owner; nested attempts have none
-	unsent  bool    // tokens are taken, the executor has not been called
-	taken   instant // when they were
-	active  bool    // counted as running
-	release func()  // the governor's
+	lane     *lane
+	owner    *owner
+	permit   permit        // the breaker's
+	judged   bool          // its outcome counts at the lane's breaker
+	slot     bool          // of scheduler, lane and owner; nested attempts have none
+	unsent   bool          // tokens are taken, the executor has not been called
+	taken    instant       // when they were
+	active   bool          // counted as running
+	release  func()        // the governor's
+	released chan struct{} // closed with it; nil = nobody watches
 }
 
 // dispatchLocked starts whatever may start now, best rank first. It is called
@@ -203,9 +204,14 @@ func (s *Scheduler) giveBackLocked(h *hold, now instant) {
 		s.aliveLessLocked()
 	}
 	l.lastUsed, o.lastUsed = now, now
+	if h.released != nil {
+		released := h.released
+		h.released = nil
+		s.later(func() { close(released) })
+	}
 	if release := h.release; release != nil {
 		h.release = nil
-		s.later(release)
+		s.laterUser(release)
 	}
 	h.lane = nil
 	s.fixOwnerLocked(o, now)
@@ -221,13 +227,16 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	}
 	f := w.f
 	waited := now.sub(w.since)
-	f.waited += waited
+	hedging := w.hedgesLocked()
+	if !hedging {
+		f.waited += waited
+	}
 	s.activateLocked(&h)
 	h.lane.stats.wait.record(waited)
 	if w.at != nil { // a hop, which goes on in another lane, or a hedge
 		w.at.hold = h
-		if m := f.more; m != nil && m.hedge != nil && w == &m.hedge.wait {
-			h.lane.stats.attempts++
+		h.lane.stats.attempts++
+		if hedging {
 			s.count.attempts.Add(1)
 			s.count.retries.Add(1)
 			f.lane.retries.retried(now)
@@ -240,6 +249,7 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	f.attempts++
 	first := f.at == nil
 	f.at = f.newAttempt(h)
+	f.at.waited = waited
 	h.lane.stats.attempts++
 	s.count.attempts.Add(1)
 	if first {
@@ -249,6 +259,12 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 		s.count.retries.Add(1)
 	}
 	s.wakeLocked(f, sigGranted)
+}
+
+// hedgesLocked tells the waiter of a hedge.
+func (w *waiter) hedgesLocked() bool {
+	m := w.f.more
+	return m != nil && m.hedge != nil && w == &m.hedge.wait
 }
 
 // activateLocked counts an attempt as running.
@@ -328,7 +344,7 @@ func byRank(a, b *waiter) int {
 // tokensAt is when time lets w start: pause and rates, no gate.
 func (s *Scheduler) tokensAt(w *waiter, now instant) instant {
 	t := max(now, w.lane.rates.next(now), s.rates.next(now), w.owner.rates.next(now))
-	if w.at == nil { // a hop in its own lane waits only for a token
+	if !w.staysLocked() { // a hop in its own lane waits only for a token
 		t = max(t, w.lane.until)
 	}
 	return t
@@ -336,18 +352,21 @@ func (s *Scheduler) tokensAt(w *waiter, now instant) instant {
 
 // tokensRefusedLocked is why a nested task may wait no longer; a hop may.
 func (s *Scheduler) tokensRefusedLocked(w *waiter, now instant) error {
-	if w.at != nil {
+	if w.staysLocked() {
 		return nil
 	}
-	if err := s.nestingLocked(w.f, now); err != nil {
+	if err := s.nestingLocked(w.lane, w.f.outer, now); err != nil {
 		return err
 	}
 	return s.turnLocked(w, now)
 }
 
+// staysLocked tells a hop within its lane: it still holds all but a token.
+func (w *waiter) staysLocked() bool { return w.at != nil && w.at.hold.lane == w.lane }
+
 // startTokensLocked starts a nested attempt, or sends a hop on.
 func (s *Scheduler) startTokensLocked(w *waiter, now instant) {
-	if w.at != nil {
+	if w.staysLocked() {
 		if !s.takeTokensLocked(&w.at.hold, now) {
 			return
 		}
@@ -360,7 +379,7 @@ func (s *Scheduler) startTokensLocked(w *waiter, now instant) {
 	if !s.takeTokensLocked(&h, now) {
 		return // somebody who needs no mutex was faster; the next event looks again
 	}
-	if w.lane.brk != nil && !w.f.ridesLocked() {
+	if w.lane.brk != nil && w.f.outer.hold.lane != w.lane {
 		h.judged, h.permit = true, w.lane.brk.begin(now)
 	}
 	s.startLocked(w, h, now)

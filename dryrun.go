@@ -38,8 +38,8 @@ func (s *Scheduler) wouldLocked(l *lane, o *owner, which func(*wouldCounts) *ato
 // admitDryLocked lets a task go at once and finds out what would have become of
 // it.
 func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, now instant) *flight {
-	if s.state != lifeOpen {
-		s.rejectLocked(c, ErrClosed, now)
+	if err := s.closedLocked(s.attemptFrom(c.ctx), w); err != nil {
+		s.rejectLocked(c, err, now)
 		return nil
 	}
 	if c.ctx.Err() != nil {
@@ -183,6 +183,7 @@ func (g *ghost) startedLocked(h hold, now instant) {
 		h.lane.stats.would.wait.record(waited)
 		h.owner.would.wait.record(waited)
 	}
+	s.setAlarmLocked(&g.alarm, g, never) // of QueueTimeout
 	s.calledLocked(&h, now)
 	g.hold, g.started = h, now
 	g.haunt()

@@ -3,9 +3,9 @@ package ax
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -260,15 +260,15 @@ func (s *Scheduler) laneEventLocked(l *lane, e Event, now instant) {
 		s.laneEvents.mu.Lock()
 		s.laneEvents.left = append(s.laneEvents.left, e)
 		s.laneEvents.mu.Unlock()
-		s.later(s.tellLanes)
+		s.laterUser(s.tellLanes)
 	}
-	if s.log.Enabled(e.Context, slog.LevelInfo) {
-		attrs := []any{"lane", e.Lane, "event", e.Kind.String()}
+	s.laterUser(func() {
+		attrs := []any{"lane", e.Lane}
 		if e.Delay > 0 {
 			attrs = append(attrs, "for", e.Delay)
 		}
-		s.later(func() { s.log.Info("ax: lane changed", attrs...) })
-	}
+		s.log.Info("ax: "+strings.ReplaceAll(e.Kind.String(), "-", " "), attrs...)
+	})
 }
 
 // tellLanes tells the lanes' events that wait, unless somebody else is at it.

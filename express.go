@@ -124,7 +124,9 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 	at.s, at.f, at.values, at.watched, at.single, at.n = s, f, ctx, ctx, w.single, 1
 	at.hold = hold{lane: l, owner: s.nobody, slot: true, judged: l.brk != nil}
 	at.began, at.deadline, at.unlisted = now, never, true
+	at.begun = true
 	if d := f.attemptTimeout; d > 0 {
+		at.limit = d
 		at.deadline = now.add(d)
 	}
 }

@@ -56,7 +56,7 @@ func (f *flight) fallBack(fb *Fallback, res *result) *result {
 		cause = statusErrorOf(res)
 	}
 	var faults []error
-	if fb.Alternate != nil && !errors.Is(res.err, ErrWouldExceedDeadline) {
+	if late := f.attempts == 0 && errors.Is(res.err, ErrWouldExceedDeadline); fb.Alternate != nil && !late {
 		got, err := f.alternate(fb.Alternate)
 		if err == nil {
 			return f.fellBack(got, FromAlternate, cause)
@@ -96,7 +96,7 @@ func (f *flight) fallBack(fb *Fallback, res *result) *result {
 func (f *flight) fellBack(got *result, from Source, cause error) *result {
 	f.s.count.fallbacks.Add(1)
 	got.kind, got.source, got.cause = EventSucceeded, from, cause
-	got.waited += f.waited
+	got.waited += f.last().waited
 	f.tellLeader(nil, Event{Kind: EventFellBack, Source: from, Err: cause})
 	return got
 }
@@ -105,10 +105,10 @@ func (f *flight) fellBack(got *result, from Source, cause error) *result {
 // its own. Its answer counts unless it has failed too.
 func (f *flight) alternate(t *Task) (*result, error) {
 	c := f.s.perform(f.flightContext(), t, way{accepted: true})
+	got := c.res // finish forgets a stream
 	if _, err := c.finish(); err != nil {
 		return nil, err
 	}
-	got := c.res
 	if got.payload != nil && (got.payload.resp.StatusCode >= 500 || got.payload.resp.StatusCode == http.StatusTooManyRequests) {
 		return nil, statusErrorOf(got)
 	}

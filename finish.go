@@ -219,6 +219,7 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 	if f.state != flightRunning {
 		return verdictGone
 	}
+	out.waited = f.waited
 	if out.payload != nil {
 		f.answer = out.payload
 	}
@@ -275,8 +276,16 @@ func (s *Scheduler) abandonLocked(f *flight, at *attempt, now instant) {
 
 // goOn drives a flight whose attempt was abandoned.
 func (f *flight) goOn(at *attempt, out outcome) {
+	f.onOwnGoroutine(func() { f.goOnWithout(at, out) })
+}
+
+func (f *flight) goOnWithout(at *attempt, out outcome) {
 	s := f.s
-	f.plan(at, &out)
+	_, out = f.guard(at, func() (*attempt, outcome) {
+		f.judge(at, &out)
+		f.plan(at, &out)
+		return at, out
+	})
 	s.mu.Lock()
 	now := s.now()
 	s.recordLocked(at, &out, now)

@@ -51,9 +51,11 @@ type flight struct {
 	named      bool // its lane was named
 	exempt     bool // outside MaxQueue
 	keyed      bool // stands in s.flights under key
+	filed      bool // stands in s.byURL
 	outdated   bool // a write to its URL came after its start: not kept, not joined
 	noRetry    bool
 	entered    bool // admission let it wait
+	shownLast  bool // answer is in the hands of a caller who left
 	overBudget bool // it met its owner's budget
 }
 
@@ -136,10 +138,11 @@ type caller struct {
 	rank  rank
 	born  instant
 
-	kind   uint8 // EventKind of its end; 0 while undecided
-	notes  note
-	joined bool // a flight that another began
-	bare   bool // its errors leave out what http.Client adds
+	kind     uint8 // EventKind of its end; 0 while undecided
+	notes    note
+	joined   bool // a flight that another began
+	leftBody bool // the flight goes on with it
+	bare     bool // its errors leave out what http.Client adds
 }
 
 // callerExtras is what few callers have.
@@ -148,7 +151,16 @@ type callerExtras struct {
 	scope *Scope
 	name  *nameEntry
 	cool  *cooldown
-	alarm alarm // QueueTimeout of the wait for the first start
+	alarm alarm   // QueueTimeout of the wait for the first start
+	spare *flight // what a joiner would have had to itself
+}
+
+// name is where c stands with its Supersede name, nil without one.
+func (c *caller) name() *nameEntry {
+	if c.more == nil {
+		return nil
+	}
+	return c.more.name
 }
 
 func (c *caller) seq() uint64 { return c.rank.seq }
@@ -197,15 +209,16 @@ func (c *caller) extras() *callerExtras {
 // ringLocked: QueueTimeout has passed. It bounds the wait for the first start
 // only.
 func (c *caller) ringLocked(now instant) {
-	if c.kind != 0 || c.f == nil || c.f.attempts > 0 {
+	f := c.f
+	if c.kind != 0 || f == nil || f.attempts > 0 || f.state != flightWaiting {
 		return
 	}
-	err := queueTimeout(now.sub(c.born))
-	if c.f.callers.len() == 1 {
-		c.s.refuseLocked(c.f, opQueue, err, now)
-		return
+	if f.callers.len() > 1 { // the others wait on; its fallback is its own
+		f.callers.remove(c)
+		c.s.rerankFlightLocked(f, now)
+		f = c.s.flightAloneLocked(f, c)
 	}
-	c.s.leaveLocked(c, &result{kind: EventRejected, op: "queue", err: err}, now)
+	c.s.refuseLocked(f, opQueue, queueTimeout(now.sub(c.born)), now)
 }
 
 // ringLocked: the flight's own moment has come, whatever it does now.
@@ -317,6 +330,8 @@ func (s *Scheduler) linkLocked(f *flight) {
 		f.next.prev = f
 	}
 	s.unfinished = f
+	f.lane.flights++
+	f.owner.flights++
 }
 
 func (s *Scheduler) unlinkLocked(f *flight) {
@@ -329,6 +344,8 @@ func (s *Scheduler) unlinkLocked(f *flight) {
 		f.next.prev = f.prev
 	}
 	f.next, f.prev = nil, nil
+	f.lane.flights--
+	f.owner.flights--
 }
 
 // leaveLocked gives c an end of its own; the last to leave ends the flight and
@@ -338,6 +355,9 @@ func (s *Scheduler) leaveLocked(c *caller, res *result, now instant) bool {
 		return false
 	}
 	f := c.f
+	if f != nil && f.task == c.task && f.callers.len() > 1 {
+		c.leftBody = true // it is the flight's
+	}
 	s.endLocked(c, res, now)
 	if f == nil {
 		return true
@@ -358,10 +378,16 @@ func (s *Scheduler) rerankFlightLocked(f *flight, now instant) {
 		return
 	}
 	f.rank = best
-	if f.state == flightWaiting {
+	switch {
+	case f.state == flightWaiting:
 		s.rerankLocked(&f.wait, now)
-		s.dispatchLocked(now)
+	case f.state == flightRunning && f.at.hopping != nil:
+		s.rerankLocked(f.at.hopping, now)
 	}
+	if m := f.more; m != nil && m.hedge != nil {
+		s.rerankLocked(&m.hedge.wait, now)
+	}
+	s.dispatchLocked(now)
 }
 
 // abortLocked ends a flight that nobody wants any more. A running attempt is
@@ -373,6 +399,7 @@ func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
 	if was == flightDone {
 		return
 	}
+	s.laterUser(f.task.closeBody)
 	f.state = flightDone
 	s.unlinkLocked(f)
 	switch was {
@@ -383,7 +410,7 @@ func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
 	case flightResting:
 		f.lane.resting--
 		s.wakeLocked(f, sigOver)
-		s.setLaneAlarmLocked(f.lane, never, now)
+		s.fixLaneLocked(f.lane, now)
 	case flightRunning, flightSettling:
 		if m := f.more; m != nil && m.hedge != nil {
 			s.abortHedgeLocked(m.hedge, now)

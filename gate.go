@@ -60,7 +60,7 @@ func (g *gate) takeUnless(bit int64) bool {
 // be handed on under the mutex.
 func (g *gate) release() (handOn bool) {
 	w := g.word.Add(-1)
-	if w&^guarded < 0 || w < 0 {
+	if w < 0 || w&^guarded > guarded/2 { // below zero, with the bit or without
 		panic("ax: gate: release of a slot that was not taken")
 	}
 	return w&guarded != 0

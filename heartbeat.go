@@ -43,7 +43,7 @@ func (h *heartbeat) ringLocked(now instant) {
 		}
 	}
 	age := now.sub(oldest)
-	s.later(func() {
+	s.laterUser(func() {
 		s.log.Info("ax: heartbeat", "active", active, "queued", queued, "parked", parked,
 			"finished", done, "oldest_wait", age, "oldest_lane", where)
 	})

@@ -58,6 +58,7 @@ type landed struct {
 // tryHedged is try, with a second attempt beside the first if that is slow. The
 // winner is returned with its outcome, and is f.at.
 func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome) {
+	at.ownTime()
 	results := make(chan landed, 2) // room for both: nobody waits for the loser
 	send := func(at *attempt) {
 		go func() { results <- landed{at, f.tryRecovered(at)} }() // ends with the attempt; its permit is given back by whoever receives
@@ -71,28 +72,49 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome)
 	case <-timer.C:
 	}
 	h := f.s.askHedge(f)
-	if h == nil {
-		return at, (<-results).out
+	var granted chan signal
+	if h != nil {
+		granted = h.wait.ready
 	}
+	deaf := f.deafTimer()
 	running := 1
-	granted := h.wait.ready
 	for {
 		select {
+		case <-deaf:
+			return f.s.leaveDeaf(f, at, h, results, running)
 		case sig := <-granted:
 			granted = nil
 			if sig == sigGranted {
 				running++
 				send(h.at)
+				deaf = f.deafTimer()
 			}
 		case got := <-results:
 			running--
 			if running == 0 || got.out.kind == outcomeSuccess {
-				f.s.endHedge(f, h, got, results, running)
+				if h != nil {
+					f.s.endHedge(f, h, got, results, running)
+				}
 				return got.at, got.out
 			}
 			f.s.finishLoser(got)
 		}
 	}
+}
+
+// ownTime gives an attempt of a flight a timer of its own: the flight has one
+// alarm, for one attempt.
+func (a *attempt) ownTime() {
+	a.mu.Lock()
+	a.watched = context.Background()
+	a.mu.Unlock()
+}
+
+// timedByFlight tells whether the flight's alarm is the attempt's timer.
+func (a *attempt) timedByFlight() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.watched == nil
 }
 
 // tryRecovered is try on a goroutine of its own: a panic is the outcome.
@@ -119,7 +141,7 @@ func (s *Scheduler) askHedge(f *flight) *hedge {
 	h := &hedge{f: f}
 	h.at = f.newAttempt(hold{})
 	h.at.n++
-	h.at.watched = context.Background() // its timer is its own
+	h.at.ownTime()
 	h.wait = waiter{f: f, lane: f.lane, owner: f.owner, at: h.at, kind: waitRetry, ready: make(chan signal, 1)}
 	h.wait.node.item = &h.wait
 	f.extras().hedge = h
@@ -157,6 +179,43 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 	if running > 0 {
 		go func() { s.finishLoser(<-results) }() // ends with the attempt, which has just been cancelled
 	}
+}
+
+// deafTimer fires when every attempt begun so far should have noticed that its
+// time is over; never without an AttemptTimeout.
+func (f *flight) deafTimer() <-chan time.Time {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	if f.attemptTimeout <= 0 {
+		return nil
+	}
+	return time.After(f.attemptTimeout + deafAfter)
+}
+
+// leaveDeaf leaves attempts that do not notice their end to themselves. They keep
+// their permits until they return; the flight goes on with an attempt that holds
+// nothing.
+func (s *Scheduler) leaveDeaf(f *flight, first *attempt, h *hedge, results <-chan landed, running int) (*attempt, outcome) {
+	out := first.ended(context.DeadlineExceeded, errAttemptTimeout)
+	s.mu.Lock()
+	now := s.now()
+	if h != nil {
+		s.dropLocked(&h.wait, now)
+		f.more.hedge = nil
+	}
+	stand := f.newAttempt(hold{})
+	stand.began = first.began
+	f.at = stand
+	s.dispatchLocked(now)
+	s.unlock()
+	out.arrived, out.took = now, now.sub(first.began)
+	go func() { // ends with the attempts; Close waits for them
+		for range running {
+			s.finishLoser(<-results)
+		}
+	}()
+	f.plan(stand, &out)
+	return stand, out
 }
 
 // finishLoser gives back what an attempt held whose outcome nobody wants.

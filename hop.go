@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -20,17 +21,25 @@ func (a *attempt) hop(req *http.Request, _ int) (*http.Request, error) {
 // enter is hop without its result.
 func (a *attempt) enter(req *http.Request) error {
 	s, f := a.s, a.f
-	w := &waiter{f: f, at: a, ready: make(chan signal, 1), kind: waitTokens}
+	hw := &hopWait{waiter: waiter{f: f, at: a, ready: make(chan signal, 1), kind: waitTokens}}
+	w := &hw.waiter
 	w.node.item = w
 	left := a.stopTime()
 	s.mu.Lock()
 	now := s.now()
-	if f.state == flightDone {
+	if err, cause := a.ending(); err != nil || a.abandoned || f.state == flightDone {
 		s.unlock()
-		return context.Canceled
+		return joinCause(cmp.Or(err, context.Canceled), cause)
+	}
+	if s.cfg.DryRun {
+		s.unlock()
+		return a.goOnIn(now, left)
+	}
+	if f.at == a {
+		s.silenceLocked(f)
 	}
 	from := a.hold.lane
-	to := from
+	to := f.lane
 	if authority := canonicalAuthority(req.URL.Scheme, req.URL.Host); !f.named || authority != f.task.authority {
 		to = s.routeLocked(req.Method, req.URL, authority)
 	}
@@ -48,10 +57,10 @@ func (a *attempt) enter(req *http.Request) error {
 	s.pushLocked(w, now)
 	s.dispatchLocked(now)
 	if f.queueTimeout > 0 && w.node.pos != 0 {
-		s.alarmLocked(f, now.add(f.queueTimeout))
+		s.setAlarmLocked(&hw.alarm, hw, now.add(f.queueTimeout))
 	}
 	s.unlock()
-	return a.awaitHop(w, left)
+	return a.awaitHop(hw, left)
 }
 
 // leaveForLocked gives back what the attempt holds of the lane it leaves: the
@@ -78,7 +87,7 @@ func (s *Scheduler) hopRefusedLocked(a *attempt, w *waiter, now instant) error {
 		return nil
 	}
 	if a.outer != nil {
-		return s.nestingLocked(&flight{lane: l, outer: a.outer}, now)
+		return s.nestingLocked(l, a.outer, now)
 	}
 	if l.rejects(now) {
 		return s.circuitErrorLocked(l, now)
@@ -90,8 +99,8 @@ func (s *Scheduler) hopRefusedLocked(a *attempt, w *waiter, now instant) error {
 }
 
 // awaitHop waits for what the hop needs, on the goroutine of the executor.
-func (a *attempt) awaitHop(w *waiter, left time.Duration) error {
-	s, f := a.s, a.f
+func (a *attempt) awaitHop(w *hopWait, left time.Duration) error {
+	s := a.s
 	sig := sigOver
 	select {
 	case sig = <-w.ready:
@@ -99,9 +108,9 @@ func (a *attempt) awaitHop(w *waiter, left time.Duration) error {
 	}
 	s.mu.Lock()
 	now := s.now()
-	s.dropLocked(w, now)
+	s.dropLocked(&w.waiter, now)
+	s.setAlarmLocked(&w.alarm, w, never)
 	a.hopping = nil
-	s.silenceLocked(f)
 	if sig != sigGranted {
 		s.dispatchLocked(now)
 		s.unlock()
@@ -112,15 +121,37 @@ func (a *attempt) awaitHop(w *waiter, left time.Duration) error {
 		return joinCause(err, cause)
 	}
 	s.calledLocked(&a.hold, now)
-	a.began = now
-	if left > 0 {
-		a.setDeadline(now.add(left))
-		if !f.lone {
-			s.alarmLocked(f, now.add(left))
-		}
-	}
 	s.unlock()
+	return a.goOnIn(now, left)
+}
+
+// goOnIn starts the attempt's clock again, with the time that was left.
+func (a *attempt) goOnIn(now instant, left time.Duration) error {
+	s, f := a.s, a.f
+	s.mu.Lock()
+	defer s.unlock()
+	a.began = now
+	if left == 0 {
+		return nil
+	}
+	a.setDeadline(now.add(left))
+	if a.timedByFlight() && f.at == a && !a.abandoned && f.state == flightRunning {
+		s.alarmLocked(f, now.add(left))
+	}
 	return nil
+}
+
+// hopWait is the wait of a redirect hop; QueueTimeout bounds it.
+type hopWait struct {
+	waiter
+	alarm alarm
+}
+
+// ringLocked: QueueTimeout has passed.
+func (w *hopWait) ringLocked(now instant) {
+	if w.node.pos != 0 {
+		w.f.s.refuseWaiterLocked(&w.waiter, queueTimeout(now.sub(w.since)), now)
+	}
 }
 
 // stopTime stops the attempt's time while a hop waits: it is no attempt time.

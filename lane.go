@@ -45,6 +45,7 @@ type lane struct {
 	clean       clean
 
 	waiting  int     // first starts that wait: MaxQueue
+	flights  int     // unfinished, wherever they are
 	resting  int     // flights in backoff
 	running  int     // attempts that the mutex knows, nested ones too
 	slots    int     // of gate, those that the mutex knows
@@ -190,7 +191,7 @@ func (l *lane) queueOf(o *owner) *queue {
 
 // idle tells that nothing of the lane is under way.
 func (l *lane) idle() bool {
-	return l.running == 0 && l.gate.active() == 0 && l.resting == 0 && l.asks == 0 && l.plain.tasks.len() == 0 &&
+	return l.flights == 0 && l.running == 0 && l.gate.active() == 0 && l.asks == 0 && l.plain.tasks.len() == 0 &&
 		len(l.byOwner) == 0 && l.nested.len() == 0
 }
 

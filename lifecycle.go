@@ -93,9 +93,9 @@ func (s *Scheduler) idleLocked() <-chan struct{} {
 	return s.idle
 }
 
-// isIdle tells that nothing is alive: neither what the mutex knows, nor express
-// tasks.
-func (s *Scheduler) isIdle() bool { return s.alive.Load() == 0 && s.gate.active() == 0 }
+// isIdle tells, under the mutex, that nothing is alive: neither what the mutex
+// knows, nor express tasks.
+func (s *Scheduler) isIdle() bool { return s.alive.Load() == 0 && s.gate.active() == s.slots }
 
 // specialLocked sets whether the scheduler as a whole asks for more than express
 // tasks give.
@@ -165,12 +165,14 @@ func (s *Scheduler) refuseLaneLocked(l *lane, err error, now instant) {
 // breakerMovedLocked tells the transitions of l's breaker, in their order. An
 // open breaker that rejects ends what waits.
 func (s *Scheduler) breakerMovedLocked(l *lane, now instant) {
+	moved := false
 	for _, state := range l.brk.takeMoves() {
 		e := Event{Kind: breakerEvents[state]}
 		if until, open := l.brk.openUntil(); state == BreakerOpen && open {
 			e.Delay = until.sub(now)
 			s.tellPauser(l.name, until)
 		}
+		moved = true
 		s.laneEventLocked(l, e, now)
 		if state == BreakerOpen {
 			if l.policy.breaker.WhenOpen == OpenReject {
@@ -178,6 +180,9 @@ func (s *Scheduler) breakerMovedLocked(l *lane, now instant) {
 			}
 			s.strandLocked(l, now)
 		}
+	}
+	if moved { // what it now lets start has to be seen, or to be woken for
+		s.fixLaneLocked(l, now)
 	}
 }
 
@@ -188,8 +193,8 @@ var breakerEvents = [...]EventKind{
 
 // tellPauser lets the other processes know of a pause, once the mutex is free.
 func (s *Scheduler) tellPauser(lane string, until instant) {
-	if p, ok := s.cfg.Governor.(Pauser); ok {
+	if p, ok := s.cfg.Governor.(Pauser); ok && !s.cfg.DryRun {
 		wall := s.wall(until)
-		s.later(func() { p.PauseUntil(lane, wall) })
+		s.laterUser(func() { p.PauseUntil(lane, wall) })
 	}
 }

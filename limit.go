@@ -136,6 +136,10 @@ func (r *rateSet) called(now instant) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.calledLocked(now)
+}
+
+func (r *rateSet) calledLocked(now instant) {
 	if !r.exactLocked() {
 		return
 	}
@@ -163,7 +167,7 @@ func (r *rateSet) giveBack(now, taken instant) {
 	}
 	r.spacing.giveBack(taken)
 	if taken < r.since {
-		r.called(now) // not among those pending, nor known to be in the record
+		r.calledLocked(now) // not among those pending, nor known to be in the record
 		return
 	}
 	r.pending = max(0, r.pending-1)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/axsched/ax"
@@ -44,6 +45,7 @@ func TestF4RetryAfterPausesTheWholeLane(t *testing.T) {
 				require.Equal(t, 1500*fMS, second.Resp.Waited)
 				require.Equal(t, []time.Duration{0, 2 * fSec}, fHostHits(t, "a.test"))
 
+				synctest.Wait() // what the timer tells, it tells after it has woken the waiters
 				require.Equal(t, []ax.EventKind{ax.EventLanePaused, ax.EventLaneResumed}, ev.Kinds(ax.EventLanePaused, ax.EventLaneResumed))
 				for _, e := range ev.Of(ax.EventLanePaused, ax.EventLaneResumed) {
 					require.Equal(t, "a.test", e.Lane)

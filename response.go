@@ -68,6 +68,9 @@ func readWhole(rc io.ReadCloser) ([]byte, error) {
 	case nil:
 		return []byte{}, nil
 	case *memoryBody:
+		if b.cut {
+			return b.whole(), io.ErrUnexpectedEOF
+		}
 		return b.whole(), nil
 	}
 	defer rc.Close()
@@ -155,6 +158,7 @@ func (e *decodeError) Unwrap() error { return e.err }
 type payload struct {
 	resp *http.Response // its Body is of no use any more
 	body []byte         // never written to once it is shared
+	cut  bool           // there was more
 }
 
 // response is the answer as one caller gets it, to req, or to the executor's own
@@ -174,7 +178,7 @@ func (p *payload) responseIn(m *memoryBody, shared bool, req *http.Request) *htt
 	if req != nil {
 		r.Request = req
 	}
-	m.b, m.shared = p.body, shared
+	m.b, m.shared, m.cut = p.body, shared, p.cut
 	r.Body = m
 	return r
 }
@@ -204,6 +208,7 @@ type memoryBody struct {
 	b      []byte
 	off    int
 	shared bool // others read b too
+	cut    bool // there was more
 	closed atomic.Bool
 }
 
@@ -214,11 +219,19 @@ func (m *memoryBody) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	if m.off == len(m.b) {
-		return 0, io.EOF
+		return 0, m.end()
 	}
 	n := copy(p, m.b[m.off:])
 	m.off += n
 	return n, nil
+}
+
+// end is what follows the last byte.
+func (m *memoryBody) end() error {
+	if m.cut {
+		return io.ErrUnexpectedEOF
+	}
+	return io.EOF
 }
 
 func (m *memoryBody) Close() error {

@@ -41,7 +41,7 @@ func TestCaseH04EveryCallerHasItsOwnAnswer(t *testing.T) {
 	body, whole, err := buffer(resp, 4<<20, 0)
 	require.NoError(t, err)
 	require.True(t, whole)
-	p := &payload{resp, body}
+	p := &payload{resp: resp, body: body}
 	wantHeader, wantRequest := resp.Header.Clone(), resp.Request.Header.Clone()
 
 	var wg sync.WaitGroup
@@ -101,7 +101,7 @@ func TestPayloadKeepsWhatItDoesNotCopy(t *testing.T) {
 			Status: "299 Odd", StatusCode: 299, Proto: "HTTP/2.0", ProtoMajor: 2, ContentLength: 5,
 			TransferEncoding: []string{"x"}, Uncompressed: true, TLS: state, Header: http.Header{},
 		}
-		p := &payload{from, []byte("hello")}
+		p := &payload{resp: from, body: []byte("hello")}
 		r := p.response(shared, nil)
 		require.Equal(t, shared, r != from)
 		require.Equal(t, "299 Odd", r.Status)
@@ -120,7 +120,7 @@ func TestPayloadKeepsWhatItDoesNotCopy(t *testing.T) {
 }
 
 func TestPayloadWithoutHeader(t *testing.T) {
-	r := (&payload{&http.Response{}, nil}).response(true, nil)
+	r := (&payload{resp: &http.Response{}}).response(true, nil)
 	r.Header.Set("X", "y") // not nil
 	b, err := (&Response{Response: r}).Bytes()
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestPayloadWithoutHeader(t *testing.T) {
 }
 
 func buffered(status int, body string, shared bool) *Response {
-	p := &payload{&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}}, []byte(body)}
+	p := &payload{resp: &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}}, body: []byte(body)}
 	return &Response{Response: p.response(shared, nil)}
 }
 
@@ -158,7 +158,7 @@ func TestBytesBuffered(t *testing.T) {
 }
 
 func TestBytesCopiesOnlyWhatIsShared(t *testing.T) {
-	p := &payload{&http.Response{}, []byte("hello")}
+	p := &payload{resp: &http.Response{}, body: []byte("hello")}
 	b, _ := (&Response{Response: p.response(true, nil)}).Bytes()
 	require.NotSame(t, &p.body[0], &b[0])
 	b, _ = (&Response{Response: p.response(false, nil)}).Bytes()

@@ -26,6 +26,7 @@ type outcome struct {
 	final   bool // err is the caller's own, or ax's: no retry
 	caller  bool // the caller is gone
 	took    time.Duration
+	waited  time.Duration // of the flight so far
 	arrived instant
 	retry   retryPlan
 }
@@ -87,7 +88,8 @@ func (f *flight) carryOn(c *caller, at *attempt, resp *http.Response, err error)
 func (c *caller) through(do func()) {
 	returned := false
 	defer func() {
-		if !returned { // a panic or Goexit of the executor goes on through its caller
+		if !returned {
+			c.s.endAborted(c)
 			c.finish()
 		}
 	}()
@@ -122,7 +124,25 @@ func (f *flight) awaitCaller(c *caller) signal {
 // run drives a flight on a goroutine of its own.
 func (f *flight) run(sig signal) {
 	ready := f.wait.ready
-	f.drive(sig, func() signal { return <-ready })
+	f.onOwnGoroutine(func() { f.drive(sig, func() signal { return <-ready }) })
+}
+
+// onOwnGoroutine gives all callers an end also if do does not return: beside the
+// attempts, users' code runs in fallbacks and OnEvent.
+func (f *flight) onOwnGoroutine(do func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		err := errAttemptAborted
+		if v := recover(); v != nil {
+			err = newPanicError(v)
+		}
+		f.s.complete(f, &result{kind: EventFailed, op: "attempt", attempts: int(f.attempts), err: err})
+	}()
+	do()
+	returned = true
 }
 
 // drive takes the flight from its first signal to its end.
@@ -191,7 +211,7 @@ func (f *flight) try(at *attempt) outcome {
 		return at.ended(err, cause)
 	}
 	s.sent(at)
-	f.tellLeader(at, Event{Kind: EventStarted, Attempt: at.n, Waited: f.waited})
+	f.tellLeader(at, Event{Kind: EventStarted, Attempt: at.n, Waited: at.waited})
 	resp, err := f.execute(at)
 	return f.digest(at, resp, err)
 }
@@ -233,7 +253,9 @@ func (f *flight) receive(at *attempt, out *outcome) {
 		return
 	}
 	if f.plan(at, out); out.retry.wanted {
-		out.payload = f.keep(resp, drainBody(resp, drainBytes, at.abort))
+		head, whole := drainBody(resp, drainBytes, at.abort)
+		out.payload = f.keep(resp, head)
+		out.payload.cut = !whole
 		return
 	}
 	if f.streams(resp) {
@@ -253,9 +275,9 @@ func (f *flight) receive(at *attempt, out *outcome) {
 
 // keep is an answer in memory. The first of a lone flight has a place already.
 func (f *flight) keep(resp *http.Response, body []byte) *payload {
-	p := &f.buffers().pay
-	if !f.lone || p.resp != nil {
-		p = new(payload)
+	p := new(payload)
+	if f.lone && f.buffers().pay.resp == nil {
+		p = &f.buf.pay
 	}
 	p.resp, p.body = resp, body
 	return p
@@ -279,8 +301,10 @@ func (a *attempt) failedWith(err error) outcome {
 // ended is the outcome of an attempt whose context ended first.
 func (a *attempt) ended(end, cause error) outcome {
 	switch {
+	case end == nil:
+		panic("ax: the end of an attempt that goes on")
 	case errors.Is(cause, errAttemptTimeout):
-		return outcome{kind: outcomeFailure, err: &attemptTimeoutError{after: a.f.attemptTimeout}}
+		return outcome{kind: outcomeFailure, err: &attemptTimeoutError{after: a.limit}}
 	case errors.Is(cause, ErrGrantLost):
 		return outcome{err: ErrGrantLost}
 	}
@@ -314,19 +338,21 @@ func (f *flight) outcomeOf(at *attempt, out *outcome) Outcome {
 	return Outcome{Task: f.task, Attempt: at.n, Response: out.resp, Err: out.err, Took: out.took}
 }
 
-// sent stamps the moment of the send: from here the rates' windows count,
-// and the attempt's time runs.
+// sent stamps the moment of the send: from here the rates' windows count, and the
+// attempt's time runs.
 func (s *Scheduler) sent(at *attempt) {
-	now := s.now()
-	at.began = now
-	if d := at.f.attemptTimeout; d > 0 {
-		at.setDeadline(now.add(d))
-	}
+	f := at.f
 	s.mu.Lock()
-	s.calledLocked(&at.hold, now)
-	if f := at.f; !f.lone && f.state == flightRunning && f.attemptTimeout > 0 {
-		s.alarmLocked(f, now.add(f.attemptTimeout))
+	now := s.now()
+	at.began, at.begun = now, true
+	if d := f.attemptTimeout; d > 0 {
+		at.limit = d
+		at.setDeadline(now.add(d))
+		if at.timedByFlight() && f.at == at && f.state == flightRunning {
+			s.alarmLocked(f, now.add(d))
+		}
 	}
+	s.calledLocked(&at.hold, now)
 	s.unlock()
 }
 
@@ -349,6 +375,9 @@ func (s *Scheduler) calledLocked(h *hold, now instant) {
 // returns, but the flight goes on.
 func (s *Scheduler) attemptDueLocked(f *flight, now instant) {
 	at := f.at
+	if at.hopping != nil || at.isOver() {
+		return // that wait has a bound of its own; or it has just returned
+	}
 	if !at.due {
 		at.due = true
 		s.later(at.timeout)

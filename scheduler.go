@@ -3,8 +3,10 @@ package ax
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,6 +97,7 @@ type todo struct {
 	sig   signal
 	spawn bool
 	do    func()
+	user  bool // do runs users' code: after everything else
 }
 
 // New makes a Scheduler over a copy of client, whose Jar, CheckRedirect and
@@ -148,6 +151,9 @@ func New(client *http.Client, cfg Config) (*Scheduler, error) {
 // later has fn done once the mutex is free.
 func (s *Scheduler) later(fn func()) { s.todo = append(s.todo, todo{do: fn}) }
 
+// laterUser has users' code done once the mutex is free, after everything else.
+func (s *Scheduler) laterUser(fn func()) { s.todo = append(s.todo, todo{do: fn, user: true}) }
+
 // unlock arms the timer, frees the mutex and does what was left for then.
 func (s *Scheduler) unlock() {
 	s.armLocked()
@@ -161,7 +167,36 @@ func (s *Scheduler) unlock() {
 	s.todo = s.todo[:0]
 	s.mu.Unlock()
 	for _, w := range work {
-		w.run()
+		if !w.user {
+			w.run()
+		}
+	}
+	s.runUsers(work)
+}
+
+// runUsers runs the users' part of what was left to do. Whatever one of them
+// does, the others have their turn, and whoever unlocked goes on.
+func (s *Scheduler) runUsers(work []todo) {
+	for i, w := range work {
+		if !w.user {
+			continue
+		}
+		returned := false
+		func() {
+			defer func() {
+				if returned {
+					return
+				}
+				if v := recover(); v != nil {
+					s.count.panics.Add(1)
+					s.log.Error("ax: callback panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+					return
+				}
+				s.runUsers(work[i+1:]) // Goexit: this goroutine ends here
+			}()
+			w.do()
+			returned = true
+		}()
 	}
 }
 
@@ -247,7 +282,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w way) *caller {
 		s.unlock()
 		c.tellAdmission()
 		if f != nil {
-			f.runDry()
+			c.through(f.runDry)
 		}
 		return c
 	}
@@ -304,6 +339,7 @@ func (c *caller) canceledLocked(err error) *result {
 	res := &result{kind: EventCanceled, op: "admit", err: err}
 	if f := c.f; f != nil {
 		res.attempts, res.last = int(f.attempts), f.answer
+		f.shownLast = f.shownLast || f.answer != nil
 		if f.attempts > 0 && f.state != flightRunning {
 			res.retryIn = f.last().retry.after
 		}

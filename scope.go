@@ -33,6 +33,7 @@ func (s *Scope) Scope(ctx context.Context) *Scope { return s.s.newScope(ctx, s) 
 
 func (s *Scheduler) newScope(ctx context.Context, parent *Scope) *Scope {
 	sc := &Scope{s: s, ctx: ctx, parent: parent}
+	ends := ctx.Done() != nil
 	s.mu.Lock()
 	if parent != nil {
 		if parent.ended {
@@ -44,7 +45,7 @@ func (s *Scheduler) newScope(ctx context.Context, parent *Scope) *Scope {
 			parent.scopes[sc] = struct{}{}
 		}
 	}
-	if !sc.ended && ctx.Done() != nil {
+	if !sc.ended && ends {
 		sc.unwatch = context.AfterFunc(ctx, func() { sc.end(ctxError(ctx)) })
 	}
 	s.unlock()
@@ -173,8 +174,8 @@ func (n *names) joinLocked(name string, c *caller) {
 
 // olderThan is a task of the name that c supersedes, or nil.
 func (e *nameEntry) olderThan(c *caller) *caller {
-	if first := e.callers[0]; first.seq() < c.seq() {
-		return first
+	if len(e.callers) > 0 && e.callers[0].seq() < c.seq() {
+		return e.callers[0]
 	}
 	return nil
 }

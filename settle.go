@@ -14,19 +14,37 @@ import (
 // a fallback answers instead.
 func (f *flight) settle() {
 	res := f.result()
+	if gone := f.goneResult(); gone != nil {
+		f.s.complete(f, gone)
+		return
+	}
 	if f.entered && errors.Is(f.refusal, ErrBudget) {
 		f.tellLeader(nil, Event{Kind: EventOverBudget, Err: f.refusal})
 	}
 	if fb := f.fallbackFor(res); fb != nil {
 		res = f.fallBack(fb, res)
+		if gone := f.goneResult(); gone != nil && res.source == FromNetwork {
+			res = gone
+		}
 	}
 	f.s.complete(f, res)
+}
+
+// goneResult is that of a lone caller whose ctx has ended beside an attempt: there
+// is nobody else to notice it.
+func (f *flight) goneResult() *result {
+	if !f.lone || f.fallbackPolicy() == nil || f.values.Err() == nil {
+		return nil
+	}
+	return &result{
+		kind: EventCanceled, op: "fallback", err: ctxError(f.values), attempts: int(f.attempts), last: f.answer,
+	}
 }
 
 // result is what the flight came to without a fallback.
 func (f *flight) result() *result {
 	res := &f.buffers().res
-	*res = result{attempts: int(f.attempts), waited: f.waited, retryIn: f.last().retry.after, last: f.answer}
+	*res = result{attempts: int(f.attempts), waited: f.last().waited, retryIn: f.last().retry.after, last: f.answer}
 	if f.attempts == 0 {
 		res.kind, res.op, res.err = EventRejected, f.refusedOp.String(), f.refusal
 		res.retryIn = retryHint(f.refusal)
@@ -76,7 +94,7 @@ func (s *Scheduler) complete(f *flight, res *result) {
 		s.later(m.quit)
 	}
 	s.keepLocked(f, res, now)
-	res.shared = res.shared || f.callers.len() > 1
+	res.shared = res.shared || f.shownLast || f.callers.len() > 1
 	if f.callers.len() > 1 {
 		res.panicked = nil
 	}
@@ -120,21 +138,37 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 // sendAloneLocked gives a caller of f a flight that nobody shares, with the
 // rank it has, outside MaxQueue: it has been accepted already.
 func (s *Scheduler) sendAloneLocked(f *flight, c *caller, now instant) {
-	alone := &flight{
-		s: s, task: c.task, lane: f.lane, owner: f.owner, outer: f.outer, values: c.ctx,
-		rank: c.rank, single: f.single, exempt: true, noRetry: f.noRetry,
-		attemptTimeout: f.attemptTimeout, queueTimeout: f.queueTimeout, state: flightWaiting,
+	alone := s.flightAloneLocked(f, c)
+	alone.exempt, alone.state = true, flightWaiting
+	if alone.queueTimeout > 0 {
+		s.setAlarmLocked(&c.extras().alarm, c, now.add(alone.queueTimeout))
 	}
-	alone.wait = waiter{f: alone, lane: f.lane, owner: f.owner, kind: f.wait.kind}
-	if alone.wait.kind == waitRetry {
-		alone.wait.kind = waitFirst
+	s.pushLocked(&alone.wait, now)
+}
+
+// flightAloneLocked makes c, who has left f, the only caller of a new flight: the
+// one that it would have had without f.
+func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
+	alone := c.extras().spare
+	if alone == nil { // it began f
+		alone = &flight{
+			s: s, task: c.task, lane: f.lane, owner: f.owner, outer: f.outer, values: c.ctx,
+			rank: c.rank, single: f.single, named: f.named, noRetry: f.noRetry,
+			attemptTimeout: f.attemptTimeout, queueTimeout: f.queueTimeout,
+		}
+		alone.wait = waiter{f: alone, lane: f.lane, owner: f.owner}
+		if f.outer != nil {
+			alone.wait.kind = waitTokens
+		}
+		alone.wait.node.item = &alone.wait
 	}
-	alone.wait.node.item = &alone.wait
+	c.extras().spare = nil
+	alone.lone, alone.key = false, nil
 	c.joined = false
-	s.linkLocked(alone)
 	c.f = alone
 	alone.callers.add(c)
-	s.pushLocked(&alone.wait, now)
+	s.linkLocked(alone)
+	return alone
 }
 
 // dropResultLocked closes what nobody is left to read.
@@ -164,7 +198,7 @@ func (s *Scheduler) endLocked(c *caller, res *result, now instant) {
 	}
 	switch {
 	case c.call != nil:
-		s.later(c.call.deliver)
+		s.laterUser(c.call.deliver)
 	case c.done != nil:
 		done := c.done
 		s.later(func() { close(done) })
@@ -174,7 +208,9 @@ func (s *Scheduler) endLocked(c *caller, res *result, now instant) {
 // finish is the end of Do, on the caller's goroutine: the event first, then
 // the answer that it told.
 func (c *caller) finish() (*Response, error) {
-	c.task.closeBody()
+	if !c.leftBody {
+		c.task.closeBody()
+	}
 	resp, err := c.answer()
 	c.tellEnd(resp, err)
 	c.s.aliveLess()
@@ -273,6 +309,16 @@ func lastAnswer(p *payload) *Response {
 
 // newPanicError is what a recovered panic is turned into, on its goroutine.
 func newPanicError(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
+
+// endAborted ends a task whose goroutine is about to end under it.
+func (s *Scheduler) endAborted(c *caller) {
+	s.mu.Lock()
+	f := c.f
+	s.unlock()
+	if f != nil {
+		s.complete(f, &result{kind: EventFailed, op: "attempt", attempts: int(f.attempts), err: errAttemptAborted})
+	}
+}
 
 // unusable tells what no task can be made of; a body is closed all the same.
 func unusable(ctx context.Context, t *Task, w *way) error {

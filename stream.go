@@ -2,6 +2,7 @@ package ax
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 )
@@ -37,13 +38,20 @@ func (f *flight) openStream(at *attempt, out *outcome) {
 	s := f.s // the stream must not know the flight: its caller would never be forgotten
 	at.setDeadline(never)
 	out.stream = true
-	at.stream, out.resp.Body = newStreamBody(out.resp.Body, streamOptions{
+	var body io.ReadCloser
+	at.stream, body = newStreamBody(out.resp.Body, streamOptions{
 		idle:   at.hold.lane.policy.idleTimeout,
 		onEnd:  func(error) { s.streamEnded(at) },
 		cancel: at.abort,
 		log:    s.log,
 		method: f.task.Method(),
 		url:    f.task.redactedURL(),
+	})
+	out.resp.Body = body
+	stream := at.stream
+	at.AfterFunc(func() { // whoever ends the attempt ends the stream, read or not
+		err, cause := at.ending()
+		stream.abort(joinCause(err, cause))
 	})
 }
 
