@@ -32,6 +32,7 @@ func (s *Scheduler) shareLocked(f *flight, c *caller, want *Hints, now instant) 
 	if !ok {
 		return false
 	}
+	s.noteRepeatLocked(c, key, now)
 	if e := s.window.get(key.dedupeKey, now); e != nil {
 		s.count.windowHits.Add(1)
 		c.note(noteWindowHit)

@@ -14,6 +14,7 @@ type hold struct {
 	active   bool          // counted as running
 	release  func()        // the governor's
 	released chan struct{} // closed with it; nil = nobody watches
+	mark     startMark     // for Advice
 }
 
 // dispatchLocked starts whatever may start now, best rank first. It is called
@@ -198,6 +199,7 @@ func (s *Scheduler) giveBackLocked(h *hold, now instant) {
 	}
 	if h.active {
 		h.active = false
+		l.stats.seen.ended(now, l.inFlight())
 		s.running--
 		l.running--
 		o.running--
@@ -232,6 +234,7 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 		f.waited += waited
 	}
 	s.activateLocked(&h)
+	h.mark = h.lane.stats.seen.started(now, h.lane.inFlight())
 	h.lane.stats.wait.record(waited)
 	if w.at != nil { // a hop, which goes on in another lane, or a hedge
 		w.at.hold = h

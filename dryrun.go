@@ -70,6 +70,7 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 	s.linkLocked(f)
 	h := hold{lane: l, owner: o}
 	s.activateLocked(&h)
+	h.mark = l.stats.seen.started(now, l.inFlight())
 	f.at = f.newAttempt(h)
 	l.stats.attempts++
 	s.count.attempts.Add(1)
@@ -110,6 +111,7 @@ func (s *Scheduler) supersedeDryLocked(c *caller, l *lane, o *owner) {
 // shareDryLocked counts what sharing would have saved. Flights and window are
 // kept as ever, but nobody is given anything of them.
 func (s *Scheduler) shareDryLocked(f *flight, c *caller, want *Hints, now instant) bool {
+	s.noteDryRepeatLocked(f, c, want, now)
 	key, ok := s.sharingOf(f, c, want)
 	if !ok {
 		return false

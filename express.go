@@ -100,6 +100,7 @@ func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, 
 	x := new(express)
 	x.begin(s, ctx, t, l, w, now)
 	x.at.hold.permit.gen = generation
+	x.at.hold.mark = l.stats.seen.started(now, l.gate.active())
 	if l.policy.retry != nil {
 		l.retries.first(now)
 	}
@@ -181,6 +182,8 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 		return nil, nil
 	}
 	at.finish()
+	l.stats.seen.attempt(now, &l.stats.service, sample{kind: outcomeSuccess, status: resp.StatusCode, took: took, mark: at.hold.mark})
+	l.stats.seen.ended(now, l.gate.active())
 	l.noteSuccess(now, took)
 	a.Response.Response = resp
 	a.Attempts, a.Seq = 1, f.rank.seq

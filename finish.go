@@ -167,6 +167,7 @@ func (s *Scheduler) recordLocked(at *attempt, out *outcome, now instant) {
 		return
 	}
 	if out.kind != outcomeNeutral {
+		l.stats.seen.attempt(now, &l.stats.service, at.sample(out))
 		l.stats.service.record(out.took)
 		if out.kind == outcomeFailure {
 			l.stats.failures++
@@ -188,6 +189,15 @@ func (s *Scheduler) recordLocked(at *attempt, out *outcome, now instant) {
 	}
 	l.brk.done(now, h.permit, failed)
 	s.breakerMovedLocked(l, now)
+}
+
+// sample is out as the lane remembers it for Advice. A hedge follows no failure.
+func (a *attempt) sample(out *outcome) sample {
+	_, timedOut := out.err.(*attemptTimeoutError)
+	return sample{
+		kind: out.kind, status: out.status(), took: out.took, timedOut: timedOut,
+		retry: a.n > 1 && a.n <= int(a.f.attempts), mark: a.hold.mark,
+	}
 }
 
 // heedLocked does what the server asked for: a pause of its lane.

@@ -167,6 +167,7 @@ func (s *Scheduler) refuseLaneLocked(l *lane, err error, now instant) {
 func (s *Scheduler) breakerMovedLocked(l *lane, now instant) {
 	moved := false
 	for _, state := range l.brk.takeMoves() {
+		l.stats.seen.breakerMoved(state)
 		e := Event{Kind: breakerEvents[state]}
 		if until, open := l.brk.openUntil(); state == BreakerOpen && open {
 			e.Delay = until.sub(now)

@@ -70,6 +70,7 @@ type Scheduler struct {
 	owners     table[string, *owner]
 	flights    table[flightKey, *flight]
 	byURL      multimap[string, *flight]
+	repeats    repeatTable // for Advice
 	window     answers
 	stale      answers
 	cooling    table[dedupeKey, *cooldown]

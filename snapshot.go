@@ -18,6 +18,7 @@ type laneStats struct {
 	attempts, failures uint64
 	wait, service      histogram
 	would              wouldCounts
+	seen               observed
 }
 
 // Stats is a snapshot of everything that can be counted: cheap enough to be

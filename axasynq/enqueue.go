@@ -1,0 +1,103 @@
+package axasynq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/hibiken/asynq"
+)
+
+// Type is the asynq type of a stored task, for an asynq.ServeMux.
+const Type = "ax:request"
+
+// What Enqueue asks of asynq unless its options say otherwise.
+const (
+	// DefaultRetention is how long the result of a task that succeeded is kept.
+	DefaultRetention = 24 * time.Hour
+	// DefaultUnique is how long at most a task stands in the way of one with the
+	// same key.
+	DefaultUnique = time.Hour
+)
+
+// taskHeader is the header of an asynq task that holds the ax task. The payload
+// holds its key, since that is what asynq tells duplicates by.
+const taskHeader = "ax-task"
+
+// Enqueue stores t for a server with a [Handler], and returns what asynq says of
+// it. t is stored as JSON (see [ax.Task.MarshalJSON]); what has no JSON form, such
+// as GetBody, Prepare and Retry.If, is refused with an error that names it.
+//
+// These options come first, so that opts may override each:
+//
+//   - asynq.Queue: by t's priority, one of [Queues].
+//   - asynq.Unique, [DefaultUnique], if t has a key (see [ax.Task.Key]): while one of
+//     that key waits or runs in the same queue, the error is
+//     asynq.ErrDuplicateTask. Its success ends that; a task that was given up
+//     stands in the way for the rest of the time, or until it is deleted.
+//   - asynq.Timeout: of all that Handler does for t in one go, retries of the
+//     scheduler included, if t has an AttemptTimeout and a QueueTimeout to tell it
+//     by; else asynq's own 30 minutes.
+//   - asynq.Retention: [DefaultRetention]; 0 keeps no result.
+//
+// Asynq's default of 25 retries stands. ctx bounds the call, not the task.
+// Enqueue is safe for concurrent use.
+func Enqueue(ctx context.Context, c *asynq.Client, t *ax.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	if c == nil {
+		return nil, errors.New("axasynq: nil asynq.Client")
+	}
+	stored, err := t.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("axasynq: %w", err)
+	}
+	r := t.Request()
+	all := []asynq.Option{asynq.Queue(queueOf(r.Priority)), asynq.Retention(DefaultRetention)}
+	if d := timeLimit(&r); d > 0 {
+		all = append(all, asynq.Timeout(d))
+	}
+	key := t.Key()
+	if key != "" {
+		all = append(all, asynq.Unique(DefaultUnique))
+	}
+	task := asynq.NewTaskWithHeaders(Type, []byte(key), map[string]string{taskHeader: string(stored)})
+	info, err := c.EnqueueContext(ctx, task, append(all, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("axasynq: %w", err)
+	}
+	return info, nil
+}
+
+// timeLimit is how long a task may take at most in a scheduler; 0 = not known. It
+// takes retries as the request has them, else ax's defaults.
+func timeLimit(r *ax.Request) time.Duration {
+	if !bounded(r.AttemptTimeout) || !bounded(r.QueueTimeout) {
+		return 0
+	}
+	retries, delay := 2, 30*time.Second
+	if p := r.Retry; p != nil {
+		if p.Max > 0 {
+			retries = p.Max
+		}
+		if p.MaxDelay > 0 {
+			delay = p.MaxDelay
+		}
+	}
+	if r.NoRetry {
+		retries = 0
+	}
+	each := r.AttemptTimeout.Seconds() + r.QueueTimeout.Seconds()
+	seconds := each + float64(retries)*(each+delay.Seconds())
+	if seconds > maxSeconds {
+		return 0
+	}
+	return time.Duration(math.Ceil(seconds)+1) * time.Second // asynq counts in whole ones
+}
+
+// maxSeconds is a year: a longer limit is none.
+const maxSeconds = 365 * 24 * 3600
+
+// bounded tells whether d limits anything.
+func bounded(d time.Duration) bool { return d > 0 && d != ax.NoTimeout }

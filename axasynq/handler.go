@@ -1,0 +1,109 @@
+package axasynq
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/axsched/ax"
+	"github.com/hibiken/asynq"
+)
+
+// Handler runs what [Enqueue] has stored through s. It leaves the answer as the
+// task's [Result], and tells asynq how to go on:
+//
+//   - A status below 400 is success.
+//   - 429 and 5xx but 501, and errors of the network, are retried, after
+//     Retry-After where there is one.
+//   - Other statuses, bad certificates, and whatever was sent with NoRetry, are
+//     given up with asynq.SkipRetry, the answer kept; so is a task that
+//     CancelTag has ended.
+//   - What s refused is retried, and with [IsFailure] does not count as a failure.
+//   - A superseded task is dropped with asynq.RevokeTask.
+//
+// The server's IsFailure and RetryDelayFunc should be this package's: the first two
+// depend on them. Asynq ends the context of a task at its timeout, on
+// CancelProcessing and when a shutdown does not wait any longer; the request is then
+// torn down. Shut the asynq server down first, then s.
+//
+// A request that has no Idempotency-Key, field or header, gets the id of the task. An
+// answer that Redis would not take is lost, its task is done: it is not sent again
+// for the sake of a result.
+func Handler(s *ax.Scheduler) asynq.Handler { return &handler{s} }
+
+type handler struct{ s *ax.Scheduler }
+
+// ProcessTask sends one stored task.
+func (h *handler) ProcessTask(ctx context.Context, stored *asynq.Task) error {
+	t, err := load(ctx, stored)
+	if err != nil {
+		return fmt.Errorf("axasynq: %w: %w", err, asynq.SkipRetry)
+	}
+	r := t.Request()
+	resp, err := h.s.Do(ctx, t)
+	if err != nil {
+		if e, ok := errors.AsType[*ax.Error](err); ok && e.Response != nil {
+			_ = keep(stored, e.Response) // err is what matters
+		}
+		return errorOf(&r, err)
+	}
+	outcome := answerOf(&r, resp)
+	if err := keep(stored, resp); err != nil {
+		return errorOf(&r, &ax.Error{Op: "attempt", Attempts: max(resp.Attempts, 1), Err: err})
+	}
+	return outcome
+}
+
+// load reads the task and makes it safe to repeat.
+func load(ctx context.Context, stored *asynq.Task) (*ax.Task, error) {
+	if stored.Type() != Type {
+		return nil, fmt.Errorf("task of type %q, not %q", stored.Type(), Type)
+	}
+	text, ok := stored.Headers()[taskHeader]
+	if !ok {
+		return nil, fmt.Errorf("task without the header %q: was it stored by Enqueue?", taskHeader)
+	}
+	t := new(ax.Task)
+	if err := json.Unmarshal([]byte(text), t); err != nil {
+		return nil, err
+	}
+	id, ok := asynq.GetTaskID(ctx)
+	if !ok {
+		return t, nil // not called by a server
+	}
+	r := t.Request()
+	if r.IdempotencyKey != "" || hasIdempotencyKey(r.Header) {
+		return t, nil
+	}
+	r.IdempotencyKey = id
+	return r.Task()
+}
+
+func hasIdempotencyKey(h http.Header) bool {
+	for name := range h {
+		if http.CanonicalHeaderKey(name) == "Idempotency-Key" {
+			return true
+		}
+	}
+	return false
+}
+
+// keep stores an answer as the task's result. Its error is one of reading it; what
+// Redis would not take is lost.
+func keep(stored *asynq.Task, resp *ax.Response) error {
+	result, err := resultOf(resp)
+	if err != nil {
+		return err
+	}
+	w := stored.ResultWriter()
+	if w == nil {
+		return nil
+	}
+	text, err := json.Marshal(result)
+	if err == nil {
+		_, _ = w.Write(text)
+	}
+	return err
+}

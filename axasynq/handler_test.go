@@ -1,0 +1,217 @@
+package axasynq_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/axsched/ax/axasynq"
+	"github.com/hibiken/asynq"
+	"github.com/stretchr/testify/require"
+)
+
+// result reads what Handler has kept.
+func result(t *testing.T, info *asynq.TaskInfo) axasynq.Result {
+	t.Helper()
+	var r axasynq.Result
+	require.NoError(t, json.Unmarshal(info.Result, &r))
+	return r
+}
+
+func TestHandlerSendsWhatWasStored(t *testing.T) {
+	s := newStore(t)
+	b := &backend{reply: func(_ int, w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		w.Header().Set("Location", "/orders/7")
+		w.Header().Set("Set-Cookie", "session=secret")
+		w.WriteHeader(201)
+		w.Write([]byte("created"))
+	}}
+	srv := httptest.NewServer(b)
+	defer srv.Close()
+	info := s.enqueue(ax.Request{
+		Method: "POST", URL: srv.URL + "/orders", JSON: map[string]int{"n": 7}, Header: http.Header{"X-A": {"1"}},
+	})
+	s.serve(ax.Config{}, config())
+	done := s.await(info, asynq.TaskStateCompleted)
+
+	require.Len(t, b.saw(), 1)
+	got := b.saw()[0]
+	require.Equal(t, "POST", got.method)
+	require.Equal(t, "/orders", got.path)
+	require.JSONEq(t, `{"n":7}`, got.body)
+	require.Equal(t, "1", got.header.Get("X-A"))
+	require.Equal(t, info.ID, got.key)
+
+	r := result(t, done)
+	require.NotEmpty(t, r.Header.Get("Date"))
+	r.Header.Del("Date")
+	require.Equal(t, axasynq.Result{
+		Status: 201, Header: http.Header{"Content-Type": {"text/plain"}, "Location": {"/orders/7"}},
+		Body: []byte("created"), Attempts: 1, Source: "network",
+	}, r)
+}
+
+// Its success frees the key.
+func TestHandlerFreesTheKey(t *testing.T) {
+	s := newStore(t)
+	srv := httptest.NewServer(new(backend))
+	defer srv.Close()
+	first := s.enqueue(ax.Request{URL: srv.URL})
+	s.serve(ax.Config{}, config())
+	s.await(first, asynq.TaskStateCompleted)
+	second := s.enqueue(ax.Request{URL: srv.URL})
+	require.NotEqual(t, first.ID, second.ID)
+	s.await(second, asynq.TaskStateCompleted)
+}
+
+// A task that was given up keeps its key, until it is deleted.
+func TestHandlerKeepsTheKeyOfWhatWasGivenUp(t *testing.T) {
+	s := newStore(t)
+	srv := httptest.NewServer(http.NotFoundHandler())
+	defer srv.Close()
+	task := ax.Must(ax.Request{URL: srv.URL}.Task())
+	info, err := axasynq.Enqueue(t.Context(), s.client, task)
+	require.NoError(t, err)
+	s.serve(ax.Config{}, config())
+	s.await(info, asynq.TaskStateArchived)
+	_, err = axasynq.Enqueue(t.Context(), s.client, task)
+	require.ErrorIs(t, err, asynq.ErrDuplicateTask)
+	require.NoError(t, s.inspector.DeleteTask(info.Queue, info.ID))
+	_, err = axasynq.Enqueue(t.Context(), s.client, task)
+	require.NoError(t, err)
+}
+
+func TestHandlerKeepsBodiesUpToABound(t *testing.T) {
+	for _, c := range []struct {
+		size      int
+		stream    bool
+		truncated bool
+	}{{axasynq.MaxResultBody, false, false}, {axasynq.MaxResultBody + 1, false, true}, {3 * axasynq.MaxResultBody, true, true}} {
+		t.Run(strconv.Itoa(c.size), func(t *testing.T) {
+			s := newStore(t)
+			body := bytes.Repeat([]byte("x"), c.size)
+			srv := httptest.NewServer(&backend{reply: func(_ int, w http.ResponseWriter, _ *http.Request) { w.Write(body) }})
+			defer srv.Close()
+			info := s.enqueue(ax.Request{URL: srv.URL, Stream: c.stream})
+			s.serve(ax.Config{}, config())
+			r := result(t, s.await(info, asynq.TaskStateCompleted))
+			require.Equal(t, c.truncated, r.Truncated)
+			require.Equal(t, body[:min(c.size, axasynq.MaxResultBody)], r.Body)
+		})
+	}
+}
+
+// What another try cannot help is given up at once, with the answer kept.
+func TestHandlerGivesUp(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		status int
+		r      ax.Request
+	}{{"4xx", 404, ax.Request{}}, {"501", 501, ax.Request{}}, {"NoRetry", 503, ax.Request{NoRetry: true}}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStore(t)
+			b := &backend{reply: func(_ int, w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", c.status) }}
+			srv := httptest.NewServer(b)
+			defer srv.Close()
+			c.r.URL = srv.URL
+			info := s.enqueue(c.r)
+			s.serve(ax.Config{Retry: &ax.Retry{}}, config())
+			got := s.await(info, asynq.TaskStateArchived)
+			require.Equal(t, c.status, result(t, got).Status)
+			require.Equal(t, "axasynq: answered "+strings.TrimSpace(statusLine(c.status))+": skip retry for the task", got.LastErr)
+			require.Len(t, b.saw(), 1)
+		})
+	}
+}
+
+func statusLine(code int) string {
+	return map[int]string{404: "404 Not Found", 501: "501 Not Implemented", 503: "503 Service Unavailable"}[code]
+}
+
+// Retry-After says when; every try carries the same key, a caller's own is kept.
+func TestHandlerHeedsRetryAfter(t *testing.T) {
+	for _, c := range []struct{ name, own string }{{"task's id", ""}, {"caller's own", "mine"}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStore(t)
+			b := &backend{reply: func(n int, w http.ResponseWriter, _ *http.Request) {
+				if n == 1 {
+					w.Header().Set("Retry-After", "1")
+					w.WriteHeader(429)
+				}
+			}}
+			srv := httptest.NewServer(b)
+			defer srv.Close()
+			r := ax.Request{Method: "POST", URL: srv.URL}
+			if c.own != "" {
+				r.Header = http.Header{"idempotency-key": {c.own}}
+			}
+			info := s.enqueue(r)
+			s.serve(ax.Config{}, config())
+			got := s.await(info, asynq.TaskStateCompleted)
+			require.Equal(t, 1, got.Retried)
+			saw := b.saw()
+			require.Len(t, saw, 2)
+			require.GreaterOrEqual(t, saw[1].at.Sub(saw[0].at), 900*time.Millisecond)
+			want := cmp.Or(c.own, info.ID)
+			require.Equal(t, want, saw[0].key)
+			require.Equal(t, want, saw[1].key)
+		})
+	}
+}
+
+// A task that the scheduler refused was not sent, and has not failed.
+func TestHandlerDoesNotCountRefusals(t *testing.T) {
+	s := newStore(t)
+	b := &backend{reply: func(n int, w http.ResponseWriter, _ *http.Request) {
+		if n == 1 {
+			w.WriteHeader(500)
+		}
+	}}
+	srv := httptest.NewServer(b)
+	defer srv.Close()
+	server := config()
+	server.Concurrency = 1
+	refusals := make(chan error, 100)
+	server.ErrorHandler = asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { refusals <- err })
+	server.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
+		if axasynq.IsFailure(err) {
+			return time.Millisecond // asynq's own begins at 15 s
+		}
+		return axasynq.RetryDelay(n, err, task)
+	}
+	info := s.enqueue(ax.Request{Method: "POST", URL: srv.URL})
+	s.serve(ax.Config{Breaker: &ax.Breaker{Window: 1, OpenFor: 2 * time.Second, WhenOpen: ax.OpenReject}}, server)
+	got := s.await(info, asynq.TaskStateCompleted)
+	require.Equal(t, 1, got.Retried) // the 500
+	require.Len(t, b.saw(), 2)
+	require.ErrorContains(t, <-refusals, "answered 500")
+	require.ErrorIs(t, <-refusals, ax.ErrCircuitOpen)
+}
+
+func TestHandlerRefusesWhatItDidNotStore(t *testing.T) {
+	sched, err := ax.New(nil, ax.Config{})
+	require.NoError(t, err)
+	defer sched.Close()
+	h := axasynq.Handler(sched)
+	for _, c := range []struct {
+		task *asynq.Task
+		want string
+	}{
+		{asynq.NewTask("mail", nil), `axasynq: task of type "mail", not "ax:request": skip retry for the task`},
+		{asynq.NewTask(axasynq.Type, nil), `axasynq: task without the header "ax-task": was it stored by Enqueue?: skip retry for the task`},
+		{asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": "{"}), `axasynq: unexpected end of JSON input: skip retry for the task`},
+	} {
+		err := h.ProcessTask(t.Context(), c.task)
+		require.ErrorIs(t, err, asynq.SkipRetry)
+		require.EqualError(t, err, c.want)
+	}
+}

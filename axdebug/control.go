@@ -1,0 +1,39 @@
+package axdebug
+
+import "net/http"
+
+// maxForm bounds what is read of a control's form, in bytes: a lane's name.
+const maxForm = 8 << 10
+
+// serveControl pauses or resumes one lane, or all. A form of the page is sent
+// back to it, a program gets 204.
+func (h *handler) serveControl(w http.ResponseWriter, r *http.Request, verb string) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		h.fail(w, r, http.StatusMethodNotAllowed, "Lanes are paused and resumed by POST.")
+		return
+	}
+	if err := h.origin.Check(r); err != nil {
+		h.fail(w, r, http.StatusForbidden, "The request came from another site and was not followed.")
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil || !r.PostForm.Has("lane") {
+		h.fail(w, r, http.StatusBadRequest, "The form must name a lane; an empty name is all of them.")
+		return
+	}
+	act := h.s.Pause
+	if verb == "resume" {
+		act = h.s.Resume
+	}
+	if err := act(r.PostForm.Get("lane")); err != nil {
+		h.fail(w, r, http.StatusBadRequest, "The scheduler refused: "+errorText(err, nil))
+		return
+	}
+	if !wantsPage(r) {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	w.Header().Set("Location", "./")
+	w.WriteHeader(http.StatusSeeOther)
+}

@@ -1,0 +1,165 @@
+package axotel
+
+import (
+	"fmt"
+	"net/http"
+	"sort"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMetricsOfQueueAndService(t *testing.T) {
+	cfg := ax.Config{MaxConcurrent: 1}
+	traced(t, cfg, func(r *http.Request) (*http.Response, error) {
+		time.Sleep(time.Second)
+		return answer(r, 200, "ok"), nil
+	}, func(r *rig) {
+		var calls []*ax.Call
+		for range 3 {
+			calls = append(calls, r.S.Submit(r.Context(), ax.Must(ax.Request{Method: "POST", URL: "http://a.test/", Owner: "o"}.Task())))
+			synctest.Wait()
+		}
+		require.Equal(r, map[string]int64{"lane=a.test,owner=o": 1}, r.sums("ax.attempts.active"))
+		require.Equal(r, map[string]int64{"lane=a.test,owner=o": 2}, r.sums("ax.tasks.queued"))
+		for _, c := range calls {
+			_, err := c.Result()
+			require.NoError(r, err)
+		}
+		require.Equal(r, map[string]int64{"lane=a.test,owner=o": 0}, r.sums("ax.attempts.active"))
+		require.Equal(r, map[string]int64{"lane=a.test,owner=o": 0}, r.sums("ax.tasks.queued"))
+		require.Equal(r, map[string]int64{"lane=a.test,owner=o": 3}, r.sums("ax.attempts"))
+		require.Equal(r, map[string]int64{"lane=a.test,outcome=succeeded,owner=o,source=network": 3}, r.sums("ax.tasks"))
+		require.Equal(r, map[string]int64{"lane=a.test,owner=o": 3}, r.sums("ax.task.wait"))
+		require.Equal(r, 0.0+1+2, r.total("ax.task.wait"))
+		require.Equal(r, map[string]int64{"lane=a.test,outcome=success,owner=o": 3}, r.sums("ax.attempt.duration"))
+		require.Equal(r, 3.0, r.total("ax.attempt.duration"))
+		require.Equal(r, 1.0+2+3, r.total("ax.task.duration"))
+	})
+}
+
+func TestMetricsOfRetryAndOutcomes(t *testing.T) {
+	cfg := ax.Config{Retry: &ax.Retry{BaseDelay: time.Second, Jitter: ax.NoJitter}}
+	traced(t, cfg, script(says(503), says(404), says(500), says(500), says(500)), func(r *rig) {
+		resp, err := r.S.Get(r.Context(), "http://a.test/")
+		require.NoError(r, err)
+		require.Equal(r, 404, resp.StatusCode)
+		resp, err = r.S.Get(r.Context(), "http://a.test/")
+		require.NoError(r, err)
+		require.Equal(r, 500, resp.StatusCode)
+		require.Equal(r, map[string]int64{"lane=a.test": 3}, r.sums("ax.retries"))
+		require.Equal(r, map[string]int64{
+			"lane=a.test,outcome=success": 1, "lane=a.test,outcome=failure": 4,
+		}, r.sums("ax.attempt.duration"))
+		require.Equal(r, map[string]int64{"lane=a.test,outcome=succeeded,source=network": 2}, r.sums("ax.tasks"))
+		require.Equal(r, map[string]int64{"lane=a.test": 2}, r.sums("ax.task.wait"))
+	})
+}
+
+func TestMetricsOfSharing(t *testing.T) {
+	cfg := ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}}
+	traced(t, cfg, func(r *http.Request) (*http.Response, error) {
+		time.Sleep(time.Second)
+		return answer(r, 200, "ok"), nil
+	}, func(r *rig) {
+		task := ax.Must(ax.Request{URL: "http://a.test/"}.Task())
+		calls := []*ax.Call{r.S.Submit(r.Context(), task), r.S.Submit(r.Context(), task), r.S.Submit(r.Context(), task)}
+		for _, c := range calls {
+			_, err := c.Result()
+			require.NoError(r, err)
+		}
+		_, err := r.S.Do(r.Context(), task)
+		require.NoError(r, err)
+		require.Equal(r, map[string]int64{"lane=a.test,source=flight": 2, "lane=a.test,source=window": 1}, r.sums("ax.dedupe.hits"))
+		require.Equal(r, map[string]int64{"lane=a.test": 1}, r.sums("ax.attempts"))
+	})
+}
+
+func TestMetricsOfLanesAndBudgets(t *testing.T) {
+	cfg := ax.Config{
+		Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject},
+		Budgets: map[string]ax.Budget{"poor": {Rate: ax.PerMinute(1), Over: ax.OverReject}},
+	}
+	traced(t, cfg, script(says(500), says(200)), func(r *rig) {
+		_, err := r.S.Get(r.Context(), "http://a.test/")
+		require.NoError(r, err)
+		_, err = r.S.Get(r.Context(), "http://a.test/")
+		require.ErrorIs(r, err, ax.ErrCircuitOpen)
+		require.Equal(r, map[string]int64{"lane=a.test,outcome=breaker-opened": 1}, r.sums("ax.lane.transitions"))
+		require.Equal(r, int64(1), r.sums("ax.tasks")["lane=a.test,outcome=rejected"])
+		for range 2 {
+			_, err = r.S.Send(r.Context(), ax.Request{Method: "POST", URL: "http://b.test/", Owner: "poor"})
+		}
+		require.ErrorIs(r, err, ax.ErrBudget)
+		require.Equal(r, int64(1), r.sums("ax.tasks")["lane=b.test,outcome=rejected,owner=poor"])
+	})
+}
+
+// The slower of two attempts is cancelled, whichever it is: its span and its count
+// end with it.
+func TestMetricsOfHedge(t *testing.T) {
+	answers := func(r *http.Request) (*http.Response, error) {
+		time.Sleep(2 * time.Second)
+		return answer(r, 200, "ok"), nil
+	}
+	hangs := func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	for _, c := range []struct {
+		name   string
+		server roundTrip
+		winner int
+	}{{"first wins", script(answers, hangs), 0}, {"second wins", script(hangs, answers), 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			traced(t, ax.Config{Hedge: &ax.Hedge{After: time.Second}}, c.server, func(r *rig) {
+				_, err := r.S.Get(r.Context(), "http://a.test/")
+				require.NoError(r, err)
+				synctest.Wait()
+				require.Equal(r, map[string]int64{"lane=a.test": 2}, r.sums("ax.attempts"))
+				require.Equal(r, map[string]int64{"lane=a.test,outcome=success": 1}, r.sums("ax.attempt.duration"))
+				tries := r.attempts()
+				require.Len(r, tries, 2)
+				require.Equal(r, int64(200), attrs(tries[c.winner])["http.response.status_code"])
+				require.Equal(r, "canceled", attrs(tries[1-c.winner])["error.type"])
+			})
+		})
+	}
+}
+
+// Every host has a lane and every tenant may be an owner: both are bounded.
+func TestMetricsHaveLowCardinality(t *testing.T) {
+	traced(t, ax.Config{}, says(200), func(r *rig) {
+		const n = maxNames + 44
+		for i := range n {
+			_, err := r.S.Send(r.Context(), ax.Request{
+				Method: "POST", URL: fmt.Sprintf("http://h%03d.test/", i), Owner: fmt.Sprintf("tenant-%03d", i),
+			})
+			require.NoError(r, err)
+		}
+		got := r.sums("ax.attempts")
+		require.Len(r, got, maxNames+1)
+		require.Equal(r, int64(44), got["lane=_other,owner=_other"])
+		require.Equal(r, int64(1), got["lane=h255.test,owner=tenant-255"])
+	})
+}
+
+func TestInstrumentsHaveUnits(t *testing.T) {
+	traced(t, ax.Config{MaxConcurrent: 1}, says(200), func(r *rig) {
+		_, err := r.S.Get(r.Context(), "http://a.test/")
+		require.NoError(r, err)
+		var got []string
+		for name, m := range r.collected() {
+			require.NotEmpty(r, m.Description, name)
+			got = append(got, name+" "+m.Unit)
+		}
+		sort.Strings(got)
+		require.Equal(r, []string{
+			"ax.attempt.duration s", "ax.attempts {attempt}", "ax.attempts.active {attempt}",
+			"ax.task.duration s", "ax.task.wait s", "ax.tasks {task}",
+		}, got)
+	})
+}
