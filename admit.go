@@ -22,13 +22,14 @@ func (c *caller) wants(w way) Hints {
 // admitLocked decides what becomes of a new task. It returns the flight that
 // will answer it, or nil when the task has been decided at once.
 func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, now instant) *flight {
-	outer := s.attemptFrom(c.ctx)
+	c.rank.seq, c.born = s.seq.Add(1), now // numbered in the order of admission
+	outer := c.outer
 	if err := s.closedLocked(outer, w); err != nil {
 		s.rejectLocked(c, err, now)
 		return nil
 	}
-	if c.ctx.Err() != nil {
-		s.endLocked(c, c.canceledLocked(ctxError(c.ctx)), now)
+	if w.dead != nil {
+		s.endLocked(c, c.canceledLocked(w.dead), now)
 		return nil
 	}
 	l, err := s.laneLocked(c.task, want.Lane)
@@ -190,7 +191,7 @@ func (s *Scheduler) deadlineLocked(f *flight, now instant) error {
 	if d == never {
 		return nil
 	}
-	t := f.lane.knownStart(now)
+	t := f.lane.knownStart(now, f.outer == nil)
 	for _, r := range []*rateSet{s.rates, f.owner.rates} {
 		if token := r.next(now); token != never {
 			t = max(t, token)
@@ -205,7 +206,10 @@ func (s *Scheduler) deadlineLocked(f *flight, now instant) error {
 // boundLocked is the word of NoWait and of the queue bounds on a task that has
 // to wait.
 func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
-	if want.NoWait {
+	if s.cfg.Governor != nil && f.lane.asks > 0 {
+		f.noWait = want.NoWait
+		f.lane.noWait = f.lane.noWait || want.NoWait
+	} else if want.NoWait {
 		return wouldWait("a slot or a token")
 	}
 	if !f.wait.counted {
@@ -215,8 +219,8 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 	if o.limited() && o.maxQueue() > 0 && o.waiting > o.maxQueue() {
 		return s.overBudgetLocked(o, &f.overBudget, now)
 	}
-	laneFull := l.maxQueue > 0 && l.waiting > l.maxQueue
-	if !laneFull && (s.maxQueue == 0 || s.waiting <= s.maxQueue) {
+	laneFull := l.maxQueue > 0 && l.waiting-l.asks > l.maxQueue // those asked for wait for nothing here
+	if !laneFull && (s.maxQueue == 0 || s.waiting-s.asks <= s.maxQueue) {
 		return nil
 	}
 	if s.cfg.Overflow == OverflowEvict {

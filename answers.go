@@ -47,6 +47,15 @@ func (a *answers) get(key dedupeKey, now instant) *entry {
 	return e
 }
 
+// until is when what is kept under key expires.
+func (a *answers) until(key dedupeKey) instant {
+	e := a.entries.get(key)
+	if e == nil {
+		return 0
+	}
+	return a.expiries.key(&e.node).at
+}
+
 // put keeps p under key until t. What is larger than the whole store is not
 // kept.
 func (a *answers) put(key dedupeKey, url string, p *payload, now, t instant) {

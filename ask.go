@@ -18,6 +18,7 @@ func (s *Scheduler) askLocked(w *waiter, now instant) {
 		return
 	}
 	l.asks++
+	s.asks++
 	s.alive.Add(1)
 	w.owner.asked++
 	a := Ask{Lane: l.name, Owner: w.owner.name, Rank: s.rankTime(w.f), Priority: w.f.priority(), Seq: w.f.rank.seq}
@@ -29,7 +30,7 @@ func (s *Scheduler) askLocked(w *waiter, now instant) {
 // rankTime is a rank as other processes can compare it.
 func (s *Scheduler) rankTime(f *flight) time.Time {
 	if !s.cfg.StrictPriority {
-		return s.wall(f.rank.at)
+		return s.epoch.Add(time.Duration(f.rank.at)) // never, too, is a rank
 	}
 	const level = 1000 * time.Hour
 	p := time.Duration(f.priority())
@@ -57,6 +58,7 @@ func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 	s.mu.Lock()
 	now := s.now()
 	l.asks--
+	s.asks--
 	l.askOne = false
 	h.owner.asked--
 	var at *attempt
@@ -66,6 +68,7 @@ func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 		s.laterUser(func() { s.log.Warn("ax: governor failed", "lane", l.name, "error", err) })
 	case g.RetryIn > 0:
 		s.sleepLocked(l, g.RetryIn, asked, now)
+		s.refuseNoWaitLocked(l, now)
 	default:
 		at = s.grantLocked(l, &h, g.Release, now)
 	}
@@ -102,10 +105,24 @@ func (s *Scheduler) acquire(a Ask) (g Grant, err error) {
 	return s.cfg.Governor.Acquire(s.life, a)
 }
 
+// refuseNoWaitLocked ends those who would start at once or not at all: the fleet
+// has said not at once.
+func (s *Scheduler) refuseNoWaitLocked(l *lane, now instant) {
+	if !l.noWait {
+		return
+	}
+	l.noWait = false
+	for _, w := range l.waiters() {
+		if w.f.noWait {
+			s.refuseWaiterLocked(w, wouldWait("the fleet's limits"), now)
+		}
+	}
+}
+
 // sleepLocked lets the lane alone for d and up to a tenth more: nothing is
 // asked until then, unless a better task comes.
 func (s *Scheduler) sleepLocked(l *lane, d time.Duration, asked rank, now instant) {
-	l.asleep = now.add(d + time.Duration(rand.Int64N(int64(d)/10+1)))
+	l.asleep = now.add(d).add(time.Duration(rand.Int64N(int64(d)/10 + 1)))
 	l.sleepRank = asked
 }
 

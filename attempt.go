@@ -2,6 +2,7 @@ package ax
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -28,8 +29,11 @@ type attempt struct {
 	limit     time.Duration   // its AttemptTimeout
 	due       bool            // its time is over; guarded by s.mu
 	abandoned bool            // its flight has gone on without it; guarded by s.mu
+	answer    *http.Response  // the executor's; its goroutine's alone
 	stream    *stream
-	alarm     alarm // its flight's: attempt timeout, backoff, QueueTimeout of a retry
+	quit      func()   // ends what its context is from, once its stream has ended; guarded by s.mu
+	express   *express // while unlisted: what it may become
+	alarm     alarm    // its flight's: attempt timeout, backoff, QueueTimeout of a retry
 
 	mu       sync.Mutex
 	watched  context.Context // whose end is the attempt's; nil = a flight's, whose callers come and go

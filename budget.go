@@ -1,6 +1,9 @@
 package ax
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // owner is one that pays for tasks: what it may start, hold and queue, and what
 // it has. Guarded by the scheduler's mutex.
@@ -102,7 +105,7 @@ func (s *Scheduler) fixOwnerLocked(o *owner, now instant) {
 	t := o.startAt(now)
 	if blocked := t > now; blocked != o.blocked {
 		o.blocked = blocked
-		for _, q := range o.queues {
+		for _, q := range slices.Clone(o.queues) { // a queue may go meanwhile
 			s.fixQueueLocked(q, now)
 		}
 	}

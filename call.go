@@ -48,19 +48,28 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w way) *Call {
 	} else {
 		s.admitLocked(c, &call.f, &want, &w, s.now())
 	}
-	if c.kind == 0 && ctx.Done() != nil {
-		call.stop = context.AfterFunc(ctx, func() { s.cancelCaller(c, ctxError(ctx)) })
-	}
+	waits := c.kind == 0
 	s.unlock()
+	if waits && ctx.Done() != nil {
+		call.watch(context.AfterFunc(ctx, func() { s.cancelCaller(c, ctxError(ctx)) }))
+	}
 	c.tellAdmission()
 	return call
 }
 
+// watch keeps what stops the watch on the ctx, until the Call has settled.
+func (c *Call) watch(stop func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.settled {
+		stop()
+	} else {
+		c.stop = stop
+	}
+}
+
 // deliver makes the decided result the Call's: event first, then Done.
 func (c *Call) deliver() {
-	if c.stop != nil {
-		c.stop()
-	}
 	if !c.c.leftBody {
 		c.c.task.closeBody()
 	}
@@ -74,8 +83,11 @@ func (c *Call) settle(resp *Response, err error) {
 	if c.done != nil {
 		close(c.done)
 	}
-	dropped := c.dropped
+	dropped, stop := c.dropped, c.stop
 	c.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
 	if dropped {
 		discard(resp)
 	}

@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -111,7 +112,7 @@ func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
 	if mine.queueTimeout == 0 || have.queueTimeout > 0 && mine.queueTimeout > have.queueTimeout {
 		have.queueTimeout = mine.queueTimeout
 	}
-	if mine.queueTimeout > 0 && have.attempts == 0 {
+	if mine.queueTimeout > 0 && have.state == flightWaiting {
 		s.setAlarmLocked(&c.extras().alarm, c, now.add(mine.queueTimeout))
 	}
 	s.rerankFlightLocked(have, now)
@@ -159,14 +160,25 @@ func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
 	ownWindow := f.task.r.DedupeWindow
 	storable := !saysNoStore(res.payload.resp.Header)
 	if window := s.windowOf(f); f.key != nil && window > 0 && (storable || ownWindow > 0) {
-		res.shared = true
+		res.share()
 		s.window.put(f.key.dedupeKey, f.task.urlFamily(), res.payload, now, now.add(window))
 	}
 	if fb := f.fallbackPolicy(); fb != nil && fb.Stale > 0 && storable {
 		if key, ok := f.staleKey(); ok {
-			res.shared = true
-			s.stale.put(key, f.task.urlFamily(), res.payload, now, now.add(fb.Stale))
+			res.share()
+			s.stale.put(key, f.task.urlFamily(), res.payload, now, max(now.add(fb.Stale), s.stale.until(key)))
 		}
+	}
+}
+
+// share makes everybody get a copy of the answer, which then keeps nobody's
+// context.
+func (r *result) share() {
+	r.shared = true
+	if resp := r.payload.resp; resp.Request != nil {
+		kept := *resp
+		kept.Request = resp.Request.WithContext(context.Background())
+		r.payload = &payload{resp: &kept, body: r.payload.body}
 	}
 }
 

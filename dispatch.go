@@ -27,7 +27,7 @@ func (s *Scheduler) dispatchLocked(now instant) {
 	for {
 		_, n, ok := s.ready.top()
 		if !ok {
-			s.gate.guard(s.special.Load())
+			s.gate.guard(s.special.Load() || len(s.nesting) > 0)
 			return
 		}
 		if t := s.startAt(now); t > now {
@@ -62,7 +62,11 @@ func (s *Scheduler) dispatchLaneLocked(l *lane, now instant) {
 		s.fixLaneLocked(l, now)
 		return
 	}
-	_, q, _ := l.ready.top()
+	_, q, ok := l.ready.top()
+	if !ok { // the breaker has just ended what waited
+		s.fixLaneLocked(l, now)
+		return
+	}
 	_, n, ok := q.item.tasks.top()
 	if !ok {
 		panic("ax: an empty queue was ready")
@@ -319,8 +323,8 @@ func (s *Scheduler) dispatchTokensLocked(l *lane, now instant) (wake instant) {
 			s.refuseWaiterLocked(w, err, now)
 		} else if t := s.tokensAt(w, now); t > now {
 			wake = min(wake, t)
-		} else {
-			s.startTokensLocked(w, now)
+		} else if !s.startTokensLocked(w, now) {
+			wake = min(wake, max(s.tokensAt(w, now), now+1)) // somebody who needs no mutex was faster
 		}
 	}
 	return wake
@@ -368,25 +372,26 @@ func (s *Scheduler) tokensRefusedLocked(w *waiter, now instant) error {
 func (w *waiter) staysLocked() bool { return w.at != nil && w.at.hold.lane == w.lane }
 
 // startTokensLocked starts a nested attempt, or sends a hop on.
-func (s *Scheduler) startTokensLocked(w *waiter, now instant) {
+func (s *Scheduler) startTokensLocked(w *waiter, now instant) bool {
 	if w.staysLocked() {
 		if !s.takeTokensLocked(&w.at.hold, now) {
-			return
+			return false
 		}
 		s.dropLocked(w, now)
 		w.f.waited += now.sub(w.since)
 		s.wakeWaiterLocked(w, sigGranted)
-		return
+		return true
 	}
 	h := hold{lane: w.lane, owner: w.owner}
 	if !s.takeTokensLocked(&h, now) {
-		return // somebody who needs no mutex was faster; the next event looks again
+		return false
 	}
 	if w.lane.brk != nil && w.f.outer.hold.lane != w.lane {
 		h.judged, h.permit = true, w.lane.brk.begin(now)
 	}
 	s.startLocked(w, h, now)
 	s.fixOwnerLocked(w.owner, now)
+	return true
 }
 
 // tickLaneLocked lets time change a lane's breaker and pause, and tells it.

@@ -38,12 +38,13 @@ func (s *Scheduler) wouldLocked(l *lane, o *owner, which func(*wouldCounts) *ato
 // admitDryLocked lets a task go at once and finds out what would have become of
 // it.
 func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, now instant) *flight {
-	if err := s.closedLocked(s.attemptFrom(c.ctx), w); err != nil {
+	c.rank.seq, c.born = s.seq.Add(1), now
+	if err := s.closedLocked(c.outer, w); err != nil {
 		s.rejectLocked(c, err, now)
 		return nil
 	}
-	if c.ctx.Err() != nil {
-		s.endLocked(c, c.canceledLocked(ctxError(c.ctx)), now)
+	if w.dead != nil {
+		s.endLocked(c, c.canceledLocked(w.dead), now)
 		return nil
 	}
 	l, err := s.laneLocked(c.task, want.Lane)
@@ -229,19 +230,10 @@ func (g *ghost) ringLocked(now instant) {
 
 // layGhostsLocked ends what only DryRun would have waited for in l.
 func (s *Scheduler) layGhostsLocked(l *lane, now instant) {
-	var ghosts []*waiter
-	collect := func(_ rank, n *heapNode[*waiter]) bool {
-		if n.item.kind == waitGhost {
-			ghosts = append(ghosts, n.item)
+	for _, w := range l.waiters() {
+		if w.kind == waitGhost {
+			s.dropLocked(w, now)
 		}
-		return true
-	}
-	l.plain.tasks.each(collect)
-	for _, q := range l.byOwner {
-		q.tasks.each(collect)
-	}
-	for _, w := range ghosts {
-		s.dropLocked(w, now)
 	}
 }
 

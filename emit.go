@@ -13,11 +13,11 @@ import (
 // some to tell: whoever finds it free tells his own, then what others left
 // meanwhile. Nobody waits for a slow OnEvent but him whose task it is.
 type outbox struct {
-	mu      sync.Mutex
-	busy    bool // somebody is telling
-	ended   bool // the terminal event has been told or left
-	left    []Event
-	waiting []func() // to be done after the last of left
+	mu    sync.Mutex
+	busy  bool // somebody is telling
+	ended bool // the terminal event has been told or left
+	left  []Event
+	after []func() // to be done when all has been told
 }
 
 // note is an event of admission, told once the mutex is free.
@@ -82,39 +82,46 @@ func (c *caller) tellThen(e Event, next func()) {
 		return
 	}
 	o.ended = e.Kind.terminal()
+	if next != nil {
+		o.after = append(o.after, next)
+	}
 	if o.busy {
 		o.left = append(o.left, c.fill(e))
-		if next != nil {
-			o.waiting = append(o.waiting, next)
-		}
 		o.mu.Unlock()
 		return
 	}
 	o.busy = true
 	o.mu.Unlock()
+	defer o.drain(c.s) // also if the listener ends this goroutine
 	c.s.call(c.fill(e))
-	if next != nil {
-		next()
-	}
-	o.drain(c.s)
 }
 
 // drain tells what was left while the outbox was busy, and frees it.
 func (o *outbox) drain(s *Scheduler) {
+	freed := false
+	defer func() {
+		if !freed { // a listener has ended this goroutine
+			o.drain(s)
+		}
+	}()
 	for {
 		o.mu.Lock()
-		left, waiting := o.left, o.waiting
-		o.left, o.waiting = nil, nil
-		if len(left) == 0 && len(waiting) == 0 {
-			o.busy = false
+		left, after := o.left, o.after
+		o.left, o.after = nil, nil
+		if len(left) == 0 && len(after) == 0 {
+			o.busy, freed = false, true
 			o.mu.Unlock()
 			return
 		}
-		o.mu.Unlock()
-		for _, e := range left {
-			s.call(e)
+		if len(left) > 0 {
+			o.left, o.after = left[1:], after
 		}
-		for _, next := range waiting {
+		o.mu.Unlock()
+		if len(left) > 0 {
+			s.call(left[0])
+			continue
+		}
+		for _, next := range after {
 			next()
 		}
 	}
@@ -221,9 +228,25 @@ func (c *caller) tellEnd(resp *Response, err error) {
 	if c.ev == nil {
 		return
 	}
-	told := make(chan struct{})
-	c.tellThen(c.terminal(resp, err), func() { close(told) })
-	<-told
+	e, o := c.terminal(resp, err), c.ev
+	o.mu.Lock()
+	if o.ended {
+		o.mu.Unlock()
+		return
+	}
+	o.ended = true
+	if o.busy {
+		told := make(chan struct{})
+		o.left = append(o.left, c.fill(e))
+		o.after = append(o.after, func() { close(told) })
+		o.mu.Unlock()
+		<-told
+		return
+	}
+	o.busy = true
+	o.mu.Unlock()
+	defer o.drain(c.s)
+	c.s.call(c.fill(e))
 }
 
 // tellEndThen tells the terminal event, then does next.

@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 type express struct {
 	f  flight
 	at attempt
+	c  *caller // once adopted
 }
 
 // expressLane is the lane by which t may go without the mutex, or nil: nothing
@@ -97,6 +99,7 @@ func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, 
 	if !s.pass(l, now) {
 		return nil, nil, false
 	}
+	l.swift.started.Add(1)
 	x := new(express)
 	x.begin(s, ctx, t, l, w, now)
 	x.at.hold.permit.gen = generation
@@ -104,11 +107,9 @@ func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, 
 	if l.policy.retry != nil {
 		l.retries.first(now)
 	}
-	resp, err := x.call()
-	if err == nil && x.ordinary(resp) {
-		if r, err = x.succeed(resp); r != nil {
-			return r, nil, true
-		}
+	r, resp, err := x.attempt()
+	if r != nil {
+		return r, nil, true
 	}
 	r, err = x.f.carryOn(x.adopt(), &x.at, resp, err)
 	return r, err, true
@@ -124,7 +125,7 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 	f.at, f.attempts, f.state = at, 1, flightRunning
 	at.s, at.f, at.values, at.watched, at.single, at.n = s, f, ctx, ctx, w.single, 1
 	at.hold = hold{lane: l, owner: s.nobody, slot: true, judged: l.brk != nil}
-	at.began, at.deadline, at.unlisted = now, never, true
+	at.began, at.deadline, at.unlisted, at.express = now, never, true, x
 	at.begun = true
 	if d := f.attemptTimeout; d > 0 {
 		at.limit = d
@@ -132,19 +133,24 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 	}
 }
 
-// call is the executor's. Its panic or Goexit ends the task on the way through.
-func (x *express) call() (resp *http.Response, err error) {
+// attempt calls the executor and, if all is ordinary, ends the task. A panic or
+// Goexit of the executor or of its body ends it on the way through.
+func (x *express) attempt() (r *Response, resp *http.Response, err error) {
 	returned := false
 	defer func() {
 		if !returned {
 			c := x.adopt()
+			x.at.answer = resp
 			x.f.crashed(&x.at)
 			c.finish()
 		}
 	}()
 	resp, err = runExecutor(&x.at, x.f.s.exec, x.f.task)
+	if err == nil && x.c == nil && x.ordinary(resp) {
+		r, err = x.succeed(resp)
+	}
 	returned = true
-	return resp, err
+	return r, resp, err
 }
 
 // ordinary tells whether an answer, once its body is read, ends the task: a
@@ -201,30 +207,40 @@ type answered struct {
 }
 
 // adopt makes a flight of an express task, with the slot it holds, known to the
-// mutex like any other.
+// mutex like any other; once.
 func (x *express) adopt() *caller {
+	if x.c != nil {
+		return x.c
+	}
 	f, at := &x.f, &x.at
 	s, l := f.s, f.lane
+	step := cmp.Or(f.task.r.AgingStep, l.policy.agingStep)
+	f.rank = rankOf(at.began, f.task.r.Priority, step, f.rank.seq, s.cfg.StrictPriority)
 	c := &caller{
 		s: s, task: f.task, ctx: f.values, f: f, lane: l, owner: f.owner,
-		rank: f.rank, born: at.began, bare: f.single,
+		rank: f.rank, born: at.began, deadline: never, bare: f.single,
 	}
+	if d, ok := c.ctx.Deadline(); ok {
+		c.deadline = s.now().add(time.Until(d))
+	}
+	x.c = c
 	s.alive.Add(1)
-	s.count.submitted.Add(1)
 	s.count.attempts.Add(1)
 	s.mu.Lock()
+	defer s.unlock()
 	f.callers.add(c)
 	f.wait.f, f.wait.lane, f.wait.owner, f.wait.node.item = f, l, f.owner, &f.wait
 	s.linkLocked(f)
 	s.slots++
 	l.slots++
+	l.swift.adopted++
 	f.owner.gate.take()
 	l.stats.attempts++
 	s.activateLocked(&at.hold)
+	at.express = nil
 	if s.state == lifeClosed {
 		s.leaveLocked(c, c.canceledLocked(canceled(ErrClosed, nil)), s.now())
 	}
-	s.unlock()
 	return c
 }
 
@@ -252,8 +268,10 @@ func (l *lane) noteSuccess(now instant, took time.Duration) {
 
 // swiftStats is what express tasks leave in their lane.
 type swiftStats struct {
-	done atomic.Uint64 // successes
-	used atomic.Int64  // instant of the last
+	started atomic.Uint64 // attempts
+	done    atomic.Uint64 // successes
+	adopted uint64        // become flights; guarded by s.mu
+	used    atomic.Int64  // instant of the last
 }
 
 // clean is the latest successes of a lane whose breaker has seen no failure
@@ -287,8 +305,6 @@ func (l *lane) foldLocked(now instant) {
 
 // swiftActive is the express attempts under way in l.
 func (l *lane) swiftActive() int {
-	if l.s.special.Load() && l.s.cfg.DryRun || l.s.cfg.Governor != nil {
-		return 0 // slots are held by ghosts, or reserved
-	}
-	return max(0, l.gate.active()-l.slots)
+	ended := l.swift.done.Load() + l.swift.adopted // before what began: never more
+	return int(l.swift.started.Load() - ended)
 }

@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -11,7 +12,7 @@ import (
 // fallbackPolicy is the task's own, else the lane's; nil = none.
 func (f *flight) fallbackPolicy() *Fallback {
 	switch {
-	case f.task.r.NoFallback:
+	case f.task.r.NoFallback || f.work() != nil: // an answer made of thin air has no T for Run
 		return nil
 	case f.task.r.Fallback != nil:
 		return f.task.r.Fallback
@@ -104,7 +105,9 @@ func (f *flight) fellBack(got *result, from Source, cause error) *result {
 // alternate sends another task in place of this one, with all that it has of
 // its own. Its answer counts unless it has failed too.
 func (f *flight) alternate(t *Task) (*result, error) {
-	c := f.s.perform(f.flightContext(), t, way{accepted: true})
+	ctx := f.flightContext()
+	h := HintsFrom(ctx) // who pays and how urgent it is stays; where it goes is its own
+	c := f.s.perform(ContextWith(ctx, Hints{Priority: h.Priority, Owner: h.Owner}), t, way{accepted: true})
 	got := c.res // finish forgets a stream
 	if _, err := c.finish(); err != nil {
 		return nil, err
@@ -169,7 +172,7 @@ func (s *Scheduler) flightOver(f *flight) bool {
 func statusErrorOf(res *result) error {
 	switch {
 	case res.payload != nil:
-		return statusError(&Response{Response: res.payload.response(true, nil)})
+		return statusError(&Response{Response: res.payload.response(true, context.Background())})
 	case res.stream != nil:
 		return &StatusError{StatusCode: res.streamed.StatusCode, Header: res.streamed.Header.Clone()}
 	}

@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -100,10 +101,7 @@ func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 // retryRefusedLocked is why ax itself would not send another attempt at that
 // moment, as far as is known now.
 func (s *Scheduler) retryRefusedLocked(f *flight, at, now instant) error {
-	if err := s.retryBudgetLocked(f, at); err != nil {
-		return err
-	}
-	l := f.lane
+	l := f.lane // the budget is judged when the retry is to be sent: more first attempts may count then
 	if until, open := openUntil(l.brk); f.outer == nil && l.rejects(now) && (!open || until > at) {
 		return s.circuitErrorLocked(l, now)
 	}
@@ -207,7 +205,7 @@ func (s *Scheduler) heedLocked(at *attempt, out *outcome, now instant) {
 		return
 	}
 	longest := 30 * time.Second
-	if p := l.policy.retry; p != nil {
+	if p := cmp.Or(at.f.retryPolicy(), l.policy.retry); p != nil {
 		longest = p.MaxDelay
 	}
 	var pause time.Duration

@@ -54,6 +54,7 @@ type flight struct {
 	filed      bool // stands in s.byURL
 	outdated   bool // a write to its URL came after its start: not kept, not joined
 	noRetry    bool
+	noWait     bool // starts when the governor answers, or not at all
 	entered    bool // admission let it wait
 	shownLast  bool // answer is in the hands of a caller who left
 	overBudget bool // it met its owner's budget
@@ -68,10 +69,11 @@ type buffers struct {
 
 // flightExtras is what few flights have.
 type flightExtras struct {
-	work  func(ctx context.Context) error // Run: in place of the executor
-	quit  func()                          // ends flightContext
-	hedge *hedge
-	ghost *ghost
+	work   func(ctx context.Context) error // Run: in place of the executor
+	beside context.Context                 // of what it does beside its attempts
+	quit   func()                          // ends that
+	hedge  *hedge
+	ghost  *ghost
 }
 
 // extras makes room for what few flights have.
@@ -123,20 +125,22 @@ type flightKey struct {
 
 // caller is one task given to Do or Submit, and its one end.
 type caller struct {
-	s     *Scheduler
-	task  *Task
-	ctx   context.Context
-	f     *flight // nil once it has left, and for an answer without one
-	lane  *lane   // nil = not found
-	owner *owner
-	call  *Call   // nil for Do
-	ev    *outbox // nil if nobody listens
-	more  *callerExtras
-	done  chan struct{} // closed when decided; nil for a lone one
-	res   *result
-	node  heapNode[*caller]
-	rank  rank
-	born  instant
+	s        *Scheduler
+	task     *Task
+	ctx      context.Context
+	f        *flight // nil once it has left, and for an answer without one
+	lane     *lane   // nil = not found
+	owner    *owner
+	call     *Call   // nil for Do
+	ev       *outbox // nil if nobody listens
+	more     *callerExtras
+	done     chan struct{} // closed when decided; nil for a lone one
+	res      *result
+	node     heapNode[*caller]
+	rank     rank
+	born     instant
+	deadline instant  // of ctx
+	outer    *attempt // that ctx belongs to
 
 	kind     uint8 // EventKind of its end; 0 while undecided
 	notes    note
@@ -239,12 +243,7 @@ func (f *flight) ringLocked(now instant) {
 func (f *flight) deadline() instant {
 	latest := instant(0)
 	f.callers.each(func(c *caller) bool {
-		d, ok := c.ctx.Deadline()
-		if !ok {
-			latest = never
-			return false
-		}
-		latest = max(latest, f.s.fromWall(d))
+		latest = max(latest, c.deadline)
 		return true
 	})
 	return latest
@@ -346,6 +345,11 @@ func (s *Scheduler) unlinkLocked(f *flight) {
 	f.next, f.prev = nil, nil
 	f.lane.flights--
 	f.owner.flights--
+	if f.lane.alarm.pos == 0 || f.owner.alarm.pos == 0 { // they may go now
+		now := s.now()
+		s.setLaneAlarmLocked(f.lane, never, now)
+		s.fixOwnerLocked(f.owner, now)
+	}
 }
 
 // leaveLocked gives c an end of its own; the last to leave ends the flight and

@@ -55,14 +55,8 @@ func (h *heartbeat) ringLocked(now instant) {
 // oldest is since when the longest-waiting task of l waits.
 func (l *lane) oldest() (since instant, ok bool) {
 	since = never
-	look := func(_ rank, n *heapNode[*waiter]) bool {
-		since = min(since, n.item.since)
-		return true
-	}
-	l.plain.tasks.each(look)
-	l.nested.each(look)
-	for _, q := range l.byOwner {
-		q.tasks.each(look)
+	for _, w := range l.waiters() {
+		since = min(since, w.since)
 	}
 	return since, since != never
 }

@@ -13,7 +13,6 @@ type hedge struct {
 	f    *flight
 	wait waiter
 	at   *attempt
-	sent bool
 }
 
 // hedgePolicy is the task's own, else the lane's; nil for a task that may not be
@@ -23,7 +22,7 @@ func (f *flight) hedgePolicy() *Hedge {
 	if h == nil {
 		h = f.lane.policy.hedge
 	}
-	if h = hedging(h); h == nil || f.outer != nil || f.work() != nil || !f.task.idempotent() || !f.task.replayable() {
+	if h = hedging(h); h == nil || f.outer != nil || f.work() != nil || f.s.cfg.DryRun || !f.task.idempotent() || !f.task.replayable() {
 		return nil
 	}
 	return h
@@ -61,7 +60,7 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome)
 	at.ownTime()
 	results := make(chan landed, 2) // room for both: nobody waits for the loser
 	send := func(at *attempt) {
-		go func() { results <- landed{at, f.tryRecovered(at)} }() // ends with the attempt; its permit is given back by whoever receives
+		go f.tryInto(at, results) // ends with the attempt; its permit is given back by whoever receives
 	}
 	send(at)
 	timer := time.NewTimer(after)
@@ -117,16 +116,16 @@ func (a *attempt) timedByFlight() bool {
 	return a.watched == nil
 }
 
-// tryRecovered is try on a goroutine of its own: a panic is the outcome.
-func (f *flight) tryRecovered(at *attempt) (out outcome) {
+// tryInto is try on a goroutine of its own: a panic, too, is an outcome.
+func (f *flight) tryInto(at *attempt, results chan<- landed) {
+	out := outcome{err: errAttemptAborted, final: true}
 	defer func() {
 		if v := recover(); v != nil {
 			out = outcome{err: newPanicError(v), final: true}
-		} else if out.took == 0 && out.err == nil && out.resp == nil && f.work() == nil {
-			out = outcome{err: errAttemptAborted, final: true}
 		}
+		results <- landed{at, out}
 	}()
-	return f.try(at)
+	out = f.try(at)
 }
 
 // askHedge queues a second attempt of f with f's rank, if the retry budget has

@@ -24,6 +24,9 @@ func (a *attempt) enter(req *http.Request) error {
 	hw := &hopWait{waiter: waiter{f: f, at: a, ready: make(chan signal, 1), kind: waitTokens}}
 	w := &hw.waiter
 	w.node.item = w
+	if a.express != nil {
+		a.express.adopt() // a hop is more than express tasks give
+	}
 	left := a.stopTime()
 	s.mu.Lock()
 	now := s.now()

@@ -25,6 +25,7 @@ type lane struct {
 	paused    bool    // told by an event; resumed tells the end
 	spread    spread  // how the lane leaves a pause
 	asleep    instant // a governor refused until then
+	noWait    bool    // somebody who will not wait may be among those asked for
 	askOne    bool    // a better task has ended the sleep: it is asked for alone
 	sleepRank rank    // whom
 	asks      int     // reserved permits a governor is being asked for
@@ -115,10 +116,11 @@ func (l *lane) full() int {
 	return cmp.Or(l.gate.limit(), l.s.gate.limit(), NoLimit)
 }
 
-// knownStart is startAt as far as time alone decides: pause, breaker, tokens.
-func (l *lane) knownStart(now instant) instant {
+// knownStart is startAt as far as time alone decides: pause, breaker (which does
+// not hold nested tasks: it refuses them), tokens.
+func (l *lane) knownStart(now instant, breaker bool) instant {
 	t := max(now, l.until)
-	if l.brk != nil {
+	if l.brk != nil && breaker {
 		if until, open := l.brk.openUntil(); open {
 			t = max(t, until)
 		}
@@ -187,6 +189,18 @@ func (l *lane) queueOf(o *owner) *queue {
 		o.queues = append(o.queues, q)
 	}
 	return q
+}
+
+// waiters is everything that waits in l, in no order.
+func (l *lane) waiters() []*waiter {
+	var all []*waiter
+	collect := func(_ rank, n *heapNode[*waiter]) bool { all = append(all, n.item); return true }
+	l.plain.tasks.each(collect)
+	l.nested.each(collect)
+	for _, q := range l.byOwner {
+		q.tasks.each(collect)
+	}
+	return all
 }
 
 // idle tells that nothing of the lane is under way.

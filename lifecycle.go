@@ -149,13 +149,7 @@ func (s *Scheduler) strandLocked(l *lane, now instant) {
 
 // refuseLaneLocked ends the wait of everything in l, retries included.
 func (s *Scheduler) refuseLaneLocked(l *lane, err error, now instant) {
-	var all []*waiter
-	collect := func(_ rank, n *heapNode[*waiter]) bool { all = append(all, n.item); return true }
-	l.plain.tasks.each(collect)
-	for _, q := range l.byOwner {
-		q.tasks.each(collect)
-	}
-	for _, w := range all {
+	for _, w := range l.waiters() {
 		if w.node.pos != 0 {
 			s.refuseWaiterLocked(w, err, now)
 		}

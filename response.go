@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -161,30 +162,27 @@ type payload struct {
 	cut  bool           // there was more
 }
 
-// response is the answer as one caller gets it, to req, or to the executor's own
-// request if that is nil. Not shared, it is the executor's answer itself, and
+// response is the answer as one caller gets it, whose ctx is ctx. Not shared, it is the executor's answer itself, and
 // the payload is used up; shared, nothing that can be written to is in common
 // with the answers of others. Shared calls may be concurrent.
-func (p *payload) response(shared bool, req *http.Request) *http.Response {
-	return p.responseIn(new(memoryBody), shared, req)
+func (p *payload) response(shared bool, ctx context.Context) *http.Response {
+	return p.responseIn(new(memoryBody), shared, ctx)
 }
 
 // responseIn is response with the reader of its body in place.
-func (p *payload) responseIn(m *memoryBody, shared bool, req *http.Request) *http.Response {
+func (p *payload) responseIn(m *memoryBody, shared bool, ctx context.Context) *http.Response {
 	r := p.resp
 	if shared {
-		r = cloneResponse(r)
-	}
-	if req != nil {
-		r.Request = req
+		r = cloneResponse(r, ctx)
 	}
 	m.b, m.shared, m.cut = p.body, shared, p.cut
 	r.Body = m
 	return r
 }
 
-// cloneResponse copies r without its body.
-func cloneResponse(r *http.Response) *http.Response {
+// cloneResponse copies r without its body; its requests have ctx, for that of the
+// caller who sent them is his.
+func cloneResponse(r *http.Response, ctx context.Context) *http.Response {
 	c := *r
 	c.Header = r.Header.Clone()
 	if c.Header == nil {
@@ -194,10 +192,10 @@ func cloneResponse(r *http.Response) *http.Response {
 	c.TransferEncoding = append([]string(nil), r.TransferEncoding...)
 	c.Body = http.NoBody
 	if r.Request != nil {
-		c.Request = r.Request.Clone(r.Request.Context())
+		c.Request = r.Request.Clone(ctx)
 		c.Request.Body = nil
 		if before := r.Request.Response; before != nil {
-			c.Request.Response = cloneResponse(before)
+			c.Request.Response = cloneResponse(before, ctx)
 		}
 	}
 	return &c

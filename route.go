@@ -154,7 +154,6 @@ func (s *Scheduler) dropLaneLocked(l *lane) {
 	s.lanes.remove(l.name)
 	s.hosts.Delete(l.name)
 	done := l.swift.done.Load()
-	s.count.submitted.Add(done)
 	s.count.succeeded.Add(done)
 	s.count.attempts.Add(done)
 }

@@ -162,6 +162,16 @@ func (f *flight) drive(sig signal, await func() signal) {
 	}
 }
 
+// closeAnswer closes what an attempt was reading when it did not return.
+func (a *attempt) closeAnswer() {
+	switch {
+	case a.stream != nil:
+		a.stream.abort(errAttemptAborted)
+	case a.answer != nil && a.answer.Body != nil:
+		a.answer.Body.Close()
+	}
+}
+
 // after is what follows the outcome of an attempt.
 func (f *flight) after(at *attempt, out outcome, await func() signal) signal {
 	switch f.s.finishAttempt(f, at, out) {
@@ -186,6 +196,7 @@ func (f *flight) guard(first *attempt, do func() (*attempt, outcome)) (at *attem
 		}
 		if !f.lone {
 			if v := recover(); v != nil {
+				at.closeAnswer()
 				out = outcome{err: newPanicError(v), final: true}
 				return // drive goes on with it
 			}
@@ -199,6 +210,7 @@ func (f *flight) guard(first *attempt, do func() (*attempt, outcome)) (at *attem
 
 // crashed ends a flight whose attempt did not return.
 func (f *flight) crashed(at *attempt) {
+	at.closeAnswer()
 	if f.s.finishAttempt(f, at, outcome{err: errAttemptAborted, final: true}) == verdictFinal {
 		f.settle()
 	}
@@ -219,6 +231,7 @@ func (f *flight) try(at *attempt) outcome {
 // digest reads an answer as far as it is kept in memory, and judges it.
 func (f *flight) digest(at *attempt, resp *http.Response, err error) outcome {
 	s := f.s
+	at.answer = resp
 	out := outcome{resp: resp, arrived: s.now()}
 	out.took = out.arrived.sub(at.began)
 	switch {
@@ -335,7 +348,13 @@ func (f *flight) judge(at *attempt, out *outcome) {
 
 // outcomeOf is what user callbacks see of an attempt.
 func (f *flight) outcomeOf(at *attempt, out *outcome) Outcome {
-	return Outcome{Task: f.task, Attempt: at.n, Response: out.resp, Err: out.err, Took: out.took}
+	o := Outcome{Task: f.task, Attempt: at.n, Err: out.err, Took: out.took}
+	if out.resp != nil {
+		resp := *out.resp
+		resp.Body = http.NoBody // it is the caller's
+		o.Response = &resp
+	}
+	return o
 }
 
 // sent stamps the moment of the send: from here the rates' windows count, and the

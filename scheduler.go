@@ -62,6 +62,7 @@ type Scheduler struct {
 	alarm      alarm
 	waiting    int
 	running    int // attempts that the mutex knows
+	asks       int // permits that the governor is being asked for
 	slots      int // of gate, those that the mutex knows
 	lanes      table[string, *lane]
 	ready      heap[*lane] // those that could start something if the scheduler lets them
@@ -251,6 +252,7 @@ type way struct {
 	single   bool                            // Transport()
 	accepted bool                            // part of an accepted task: Shutdown finishes it
 	run      func(ctx context.Context) error // Run: in place of the executor
+	dead     error                           // the ctx had ended before
 	hinted   bool                            // hints say something
 }
 
@@ -308,9 +310,12 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	s.alive.Add(1)
 	c.bare = w.single
 	c.s, c.ctx, c.task = s, ctx, t
-	c.rank.seq = s.seq.Add(1)
-	c.born = s.now()
-	s.count.submitted.Add(1)
+	c.born, c.deadline = s.now(), never
+	if d, ok := ctx.Deadline(); ok {
+		c.deadline = c.born.add(time.Until(d))
+	}
+	c.outer = s.attemptFrom(ctx)
+	w.dead = ctxError(ctx)
 	if s.heard() {
 		c.ev = &outbox{busy: true} // until tellAdmission
 		c.notes = noteSubmitted

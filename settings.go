@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -106,6 +107,9 @@ func (s *Scheduler) SetLimits(lane string, l Limits) error {
 func (s *Scheduler) SetBudget(owner string, b Budget) error {
 	if err := invalid(b.validate("Budget")); err != nil {
 		return err
+	}
+	if owner == "" {
+		return errors.New(`ax: SetBudget: the owner "" is nobody in particular; use SetLimits("", …) for all tasks together`)
 	}
 	s.mu.Lock()
 	defer s.unlock()

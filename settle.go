@@ -91,7 +91,11 @@ func (s *Scheduler) complete(f *flight, res *result) {
 	f.state = flightDone
 	s.unlinkLocked(f)
 	if m := f.more; m != nil && m.quit != nil {
-		s.later(m.quit)
+		if res.stream != nil && res.source == FromAlternate {
+			res.stream.quit = m.quit // the stream is read under it
+		} else {
+			s.later(m.quit)
+		}
 	}
 	s.keepLocked(f, res, now)
 	res.shared = res.shared || f.shownLast || f.callers.len() > 1
@@ -115,7 +119,9 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 	c := f.callers.pop()
 	res.shared = false
 	at := res.stream
-	s.streams.set(at, struct{}{})
+	if !at.stream.ended.Load() {
+		s.streams.set(at, struct{}{})
+	}
 	if !f.lone {
 		ctx := c.ctx
 		s.later(func() { at.watch(ctx) })
@@ -244,7 +250,7 @@ func (c *caller) answer() (*Response, error) {
 		r.Response = res.streamed
 		c.res = &result{kind: res.kind, attempts: res.attempts} // or c would keep the body from being found forgotten
 	case res.payload != nil:
-		r.Response = res.payload.responseIn(&both.body, res.shared, nil)
+		r.Response = res.payload.responseIn(&both.body, res.shared, c.ctx)
 	}
 	return r, nil
 }
@@ -281,20 +287,25 @@ func retryHint(err error) time.Duration {
 }
 
 // flightContext is for what a flight does beside its attempts: the first
-// caller's values, ended when nobody wants the flight any more.
+// caller's values, ended when nobody wants the flight any more. A lone flight's
+// ends with its caller's too.
 func (f *flight) flightContext() context.Context {
-	if f.lone {
-		return f.values
-	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(f.values))
 	s := f.s
 	s.mu.Lock()
 	defer s.unlock()
-	quit := func() { cancel(context.Canceled) }
-	if f.state == flightDone {
-		s.later(quit)
+	m := f.extras()
+	if m.beside != nil {
+		return m.beside
 	}
-	f.extras().quit = quit
+	from := f.values
+	if !f.lone {
+		from = context.WithoutCancel(from)
+	}
+	ctx, cancel := context.WithCancelCause(from)
+	m.beside, m.quit = ctx, func() { cancel(context.Canceled) }
+	if f.state == flightDone {
+		s.later(m.quit)
+	}
 	return ctx
 }
 
@@ -304,7 +315,7 @@ const errorBody = 64 << 10
 // lastAnswer is the beginning of an answer, for an Error.
 func lastAnswer(p *payload) *Response {
 	head := payload{resp: p.resp, body: p.body[:min(len(p.body), errorBody)]}
-	return &Response{Response: head.response(true, nil)}
+	return &Response{Response: head.response(true, context.Background())}
 }
 
 // newPanicError is what a recovered panic is turned into, on its goroutine.

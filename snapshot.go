@@ -8,7 +8,7 @@ import (
 
 // counters are those of Stats.
 type counters struct {
-	submitted, succeeded, failed, canceled, rejected    atomic.Uint64
+	succeeded, failed, canceled, rejected               atomic.Uint64
 	attempts, retries, coalesced, windowHits, fallbacks atomic.Uint64
 	panics                                              atomic.Uint64
 }
@@ -44,18 +44,17 @@ func (s *Scheduler) Stats() Stats {
 		Owners:        make(map[string]OwnerStats, s.owners.len()),
 		Would:         s.would.stats(),
 	}
-	st.Submitted = s.count.submitted.Load()
 	for name, l := range s.lanes.m {
 		ls := l.snapshot(now)
 		done, under := l.swift.done.Load(), l.swiftActive()
 		st.Active += under
-		st.Submitted += done + uint64(under)
 		st.Attempts += done + uint64(under)
 		st.Succeeded += done
 		st.Queued += ls.Queued
 		st.Parked += ls.Parked
 		st.Lanes[name] = ls
 	}
+	st.Submitted = s.seq.Load() // after what has ended: never less
 	for name, o := range s.owners.m {
 		if name == "" {
 			continue
@@ -142,11 +141,7 @@ func (s *Scheduler) Waiting(n int) []Waiter {
 	now := s.now()
 	var all []*waiter
 	for _, l := range s.lanes.m {
-		all = append(all, inOrder(&l.nested)...)
-		all = append(all, inOrder(&l.plain.tasks)...)
-		for _, q := range l.byOwner {
-			all = append(all, inOrder(&q.tasks)...)
-		}
+		all = append(all, l.waiters()...)
 	}
 	slices.SortFunc(all, byRank)
 	list := make([]Waiter, 0, min(n, len(all)))

@@ -37,6 +37,7 @@ func (f *flight) patience(resp *http.Response) time.Duration {
 func (f *flight) openStream(at *attempt, out *outcome) {
 	s := f.s // the stream must not know the flight: its caller would never be forgotten
 	at.setDeadline(never)
+	at.answer = nil // who holds the body hides that it was forgotten
 	out.stream = true
 	var body io.ReadCloser
 	at.stream, body = newStreamBody(out.resp.Body, streamOptions{
@@ -66,6 +67,10 @@ func (s *Scheduler) streamEnded(at *attempt) {
 	now := s.now()
 	s.streams.remove(at)
 	s.giveBackLocked(&at.hold, now)
+	if at.quit != nil {
+		s.later(at.quit)
+		at.quit = nil
+	}
 	s.dispatchLocked(now)
 	s.unlock()
 }

@@ -39,6 +39,8 @@ func (s *Scheduler) pushLocked(w *waiter, now instant) {
 	if w.kind == waitTokens {
 		w.lane.nested.push(w.f.rank, &w.node)
 		s.nesting[w.lane] = struct{}{}
+		s.gate.guard(true) // it goes ahead of everybody
+		s.fixLaneLocked(w.lane, now)
 		return
 	}
 	s.wakeLaneLocked(w.lane, w.f.rank, now)
@@ -91,6 +93,9 @@ func (s *Scheduler) dropLocked(w *waiter, now instant) {
 	q := w.lane.queueOf(w.owner)
 	q.tasks.remove(&w.node)
 	w.owner.inQueue--
+	if w.owner.inQueue == 0 && w.owner.alarm.pos == 0 {
+		s.fixOwnerLocked(w.owner, now) // it may go now
+	}
 	s.uncountLocked(w)
 	s.fixQueueLocked(q, now)
 }

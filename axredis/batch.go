@@ -1,0 +1,85 @@
+package axredis
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// batch is one step of a line, under way.
+type batch struct {
+	sent   time.Time // before Redis decided anything
+	room   margin
+	frees  []free
+	renews []*lease
+	pause  time.Time // zero = none
+	asks   []*ask    // best rank first
+}
+
+// free is an id that no longer holds anything.
+type free struct {
+	id    string
+	since time.Time
+}
+
+// maxBatch bounds the asks and the frees of one step: a script must not keep Redis
+// from the rest of the fleet. Renewals are seldom, and go together.
+const maxBatch = 128
+
+// head is the first n of s, which keeps the rest.
+func head[T any](s *[]T, n int) []T {
+	n = min(n, len(*s))
+	h := slices.Clone((*s)[:n])
+	*s = slices.Delete(*s, 0, n)
+	return h
+}
+
+// arguments are the script's, in its order.
+func (l *line) arguments(b *batch) []any {
+	g := l.g
+	hold := time.Second // what only remembers an id
+	if l.leased() {
+		hold = g.cfg.LeaseTTL
+	}
+	args := []any{g.id + "/" + l.name, micros(g.cfg.LeaseTTL), micros(min(hold, g.cfg.LeaseTTL)),
+		micros(l.poll()), micros(waiterGrace), int64(0), 0, len(l.scopes)}
+	if !b.pause.IsZero() {
+		args[5] = micros(max(0, time.Until(b.pause)))
+	}
+	if len(b.asks) > 0 && b.asks[0].rank.Equal(l.served) {
+		args[6] = 1
+	}
+	for _, s := range l.scopes {
+		args = append(args, s.cap, len(s.rates))
+		for _, r := range s.rates {
+			args = append(args, r.limit, micros(r.span(b.room)), r.burst)
+		}
+	}
+	args = append(args, len(b.frees))
+	for _, f := range b.frees {
+		args = append(args, f.id)
+	}
+	args = append(args, len(b.renews))
+	for _, le := range b.renews {
+		args = append(args, le.id)
+	}
+	args = append(args, len(b.asks))
+	now := g.now()
+	for _, k := range b.asks {
+		args = append(args, k.id, distance(k.rank, now))
+	}
+	return args
+}
+
+// waiterGrace is how much later than told, and jittered, a waiter may ask again
+// without losing its place.
+const waiterGrace = 100 * time.Millisecond
+
+// distance is a rank as the script takes it: how far it is from now. Bounded, for
+// a script's numbers are exact up to 2⁵³ only.
+func distance(rank, now time.Time) string {
+	const most = 4e15
+	return strconv.FormatInt(min(max(rank.Sub(now).Microseconds(), -most), most), 10)
+}
+
+func micros(d time.Duration) int64 { return d.Microseconds() }

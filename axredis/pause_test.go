@@ -1,0 +1,81 @@
+package axredis_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/axsched/ax"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAPauseIsTheFleets(t *testing.T) {
+	cfg := lanes("api", ax.Limits{})
+	cfg.Lanes["other"] = ax.Limits{}
+	f := newFleet(t, cfg)
+	a, b := f.join(), f.join()
+	a.PauseUntil("api", time.Now().Add(5*time.Second))
+	require.Eventually(t, func() bool { return must(t, b, ask("api", 0)).RetryIn > 0 }, time.Second, ms)
+	retry := refused(t, b, ask("api", 0))
+	require.InDelta(t, 5*time.Second*10/11, retry, float64(300*ms))
+	a.PauseUntil("api", time.Now().Add(time.Second)) // never cuts short
+	time.Sleep(20 * ms)
+	require.Greater(t, refused(t, b, ask("api", 0)), 4*time.Second)
+	granted(t, b, ask("other", 0))
+	a.PauseUntil("unknown", time.Now().Add(time.Second))
+	a.PauseUntil("other", time.Now().Add(-time.Second))
+	time.Sleep(20 * ms)
+	granted(t, b, ask("other", 0))
+}
+
+func TestAPauseEnds(t *testing.T) {
+	f := newFleet(t, lanes("api", ax.Limits{}))
+	a, b := f.join(), f.join()
+	since := time.Now()
+	a.PauseUntil("api", since.Add(300*ms))
+	require.Eventually(t, func() bool { return must(t, b, ask("api", 0)).RetryIn > 0 }, time.Second, ms)
+	wait(t, b, ask("api", 0))
+	require.GreaterOrEqual(t, time.Since(since), 300*ms)
+	require.Less(t, time.Since(since), 450*ms)
+}
+
+// TestOneMachines429StopsTheFleet: the other scheduler learns of the Retry-After
+// that only the first one has seen.
+func TestOneMachines429StopsTheFleet(t *testing.T) {
+	f := newFleet(t, lanes("api", ax.Limits{MaxConcurrent: 10}))
+	var mu sync.Mutex
+	var order []string
+	limited := ax.ExecutorFunc(answer(http.StatusTooManyRequests, "Retry-After", "1"))
+	a := f.scheduler(f.join(), limited)
+	b := f.scheduler(f.join(), ax.ExecutorFunc(recorder(&mu, &order, 0)))
+	r := ax.Request{URL: "http://a.test/x", Lane: "api"}
+	_, err := a.Send(t.Context(), r)
+	require.NoError(t, err)
+	since := time.Now()
+	time.Sleep(50 * ms)
+	_, err = b.Send(t.Context(), r)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(since), 950*ms)
+	require.Less(t, time.Since(since), 1500*ms)
+}
+
+// TestAnOpenBreakerStopsTheFleet likewise.
+func TestAnOpenBreakerStopsTheFleet(t *testing.T) {
+	f := newFleet(t, lanes("api", ax.Limits{}))
+	var mu sync.Mutex
+	var order []string
+	failing := ax.ExecutorFunc(answer(http.StatusInternalServerError, "", ""))
+	a := f.schedulerWith(ax.Config{Governor: f.join(), Executor: failing,
+		Breaker: &ax.Breaker{Window: 1, OpenFor: time.Second}})
+	b := f.scheduler(f.join(), ax.ExecutorFunc(recorder(&mu, &order, 0)))
+	r := ax.Request{URL: "http://a.test/x", Lane: "api"}
+	_, err := a.Send(t.Context(), r)
+	require.NoError(t, err)
+	since := time.Now()
+	time.Sleep(50 * ms)
+	_, err = b.Send(t.Context(), r)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(since), 950*ms)
+	require.Less(t, time.Since(since), 1500*ms)
+}

@@ -1,0 +1,54 @@
+package axredis
+
+import (
+	"maps"
+	"time"
+)
+
+const (
+	// versionFor is how long a version is remembered after it was last told.
+	versionFor = time.Minute
+	// versionEvery is how often it is told, and how often others are warned of.
+	versionEvery = 10 * time.Second
+)
+
+// announceLocked tells Redis now and then which limits this process runs, and
+// logs those of others: while a deployment rolls out, each version is counted for
+// itself, and the fleet may do the sum of both.
+func (g *Governor) announceLocked(l *line, now time.Time) {
+	if g.health.down || g.closed {
+		return
+	}
+	for _, s := range l.scopes {
+		if g.scopes[s.name] != s || !s.announced.IsZero() && now.Sub(s.announced) < versionEvery {
+			continue
+		}
+		s.announced = now
+		g.work.Add(1)
+		go g.announce(s) // ends within Timeout; Close waits for it
+	}
+}
+
+// announce tells the version of s and warns, once a minute, of each other one.
+func (g *Governor) announce(s *scope) {
+	defer g.work.Done()
+	reply, err := g.store.run(g.store.version, []string{g.keys.versions(s.name)}, []any{s.version, micros(versionFor)})
+	if err != nil {
+		return // the next one tells it
+	}
+	now := time.Now()
+	for _, v := range reply {
+		other, _ := v.(string)
+		g.mu.Lock()
+		again := now.Sub(s.warned[other]) < versionFor
+		if !again {
+			maps.DeleteFunc(s.warned, func(_ string, t time.Time) bool { return now.Sub(t) >= versionFor })
+			s.warned[other] = now
+		}
+		g.mu.Unlock()
+		if !again {
+			g.cfg.Logger.Warn("axredis: processes of this fleet have other limits, each version is counted for itself",
+				"lane", s.name, "version", s.version, "other", other)
+		}
+	}
+}

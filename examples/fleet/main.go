@@ -1,0 +1,132 @@
+// Fleet shows four machines behind one gate. It starts four worker processes, a
+// server that counts what reaches it and, unless AX_REDIS_ADDR names one, a
+// redis-server of its own; then it tells what the server saw.
+//
+//	go run .
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+)
+
+func main() {
+	log.SetFlags(0)
+	if spec := os.Getenv(workerEnv); spec != "" {
+		if err := work(spec, os.Stdin, os.Stdout); err != nil {
+			log.Fatal("worker: ", err)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Stdout, 5*time.Second); err != nil {
+		log.Print(err)
+		os.Exit(1)
+	}
+}
+
+// run tells the whole story to out; the load lasts for d.
+func run(ctx context.Context, out io.Writer, d time.Duration) error {
+	addr, stop, err := redisAddr(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	server, err := startServer()
+	if err != nil {
+		return err
+	}
+	defer server.close()
+	var workers []*worker
+	for i := range 4 {
+		w, err := startWorker(ctx, job{Name: fmt.Sprintf("w%d", i+1), Redis: addr, URL: server.url,
+			Prefix: fmt.Sprintf("ax-fleet-%d", os.Getpid())})
+		if err != nil {
+			return err
+		}
+		defer w.kill()
+		workers = append(workers, w)
+	}
+	if err := load(out, server, workers, d); err != nil {
+		return err
+	}
+	if err := ranks(out, server, workers); err != nil {
+		return err
+	}
+	return crash(ctx, out, server, workers)
+}
+
+// load lets every worker send as fast as it is allowed to.
+func load(out io.Writer, s *server, workers []*worker, d time.Duration) error {
+	fmt.Fprintf(out, "%d workers send as fast as they may for %v; together %d at once, %d in any second\n",
+		len(workers), d, slots, perSecond)
+	for _, w := range workers {
+		w.tell("load", d.String())
+	}
+	for _, w := range workers {
+		if err := w.done(); err != nil {
+			return err
+		}
+	}
+	seen := s.take("/load")
+	fmt.Fprintf(out, "  peak concurrency  %d of %d\n", peak(seen), slots)
+	fmt.Fprintf(out, "  peak per second   %d of %d\n", busiest(seen, time.Second), perSecond)
+	fmt.Fprintf(out, "  rate used         %.0f %%\n", 100*float64(within(seen, d))/(perSecond*d.Seconds()))
+	for _, w := range workers {
+		fmt.Fprintf(out, "  %s                %d requests\n", w.name, len(by(seen, w.name)))
+	}
+	return nil
+}
+
+// ranks lets one task of each priority wait on each worker for a single slot.
+func ranks(out io.Writer, s *server, workers []*worker) error {
+	fmt.Fprintf(out, "one slot; each worker queues a low, a normal and an urgent task\n  served:")
+	for _, w := range workers {
+		w.tell("ranks")
+	}
+	for _, w := range workers {
+		if err := w.done(); err != nil {
+			return err
+		}
+	}
+	for i, v := range s.take("/ranks") {
+		if i > 0 { // the first one only fills the slot
+			fmt.Fprintf(out, " %s@%s", v.what, v.who)
+		}
+	}
+	fmt.Fprintln(out)
+	return nil
+}
+
+// crash kills the worker that holds all slots of a lane.
+func crash(ctx context.Context, out io.Writer, s *server, workers []*worker) error {
+	fmt.Fprintf(out, "%s holds all %d slots of a lane, %s waits; leases last %v\n",
+		workers[0].name, held, workers[1].name, leaseTTL)
+	workers[0].tell("hold")
+	if err := s.wait(ctx, workers[0].name, held); err != nil {
+		return err
+	}
+	workers[1].tell("hold")
+	select {
+	case <-time.After(leaseTTL): // waiting changes nothing while they are renewed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	fmt.Fprintf(out, "  after %v: %d requests of %s\n", leaseTTL, len(by(s.look("/hold"), workers[1].name)), workers[1].name)
+	workers[0].kill()
+	killed := time.Now()
+	fmt.Fprintf(out, "  %s is killed in mid-request\n", workers[0].name)
+	if err := s.wait(ctx, workers[1].name, held); err != nil {
+		return err
+	}
+	for i, v := range by(s.look("/hold"), workers[1].name) {
+		fmt.Fprintf(out, "  slot %d is back after %.1fs\n", i+1, v.start.Sub(killed).Seconds())
+	}
+	return nil
+}
