@@ -22,7 +22,16 @@ func TestCaseH14(t *testing.T) {
 		Retry: &ax.Retry{Jitter: ax.NoJitter, Budget: 1},
 	}
 	bubble(t, cfg, func(t *tester) {
-		t.Server.Reply = qFirst(20, 429, "Retry-After: 2")
+		first, all := qFirst(20, 429, "Retry-After: 2"), make(chan struct{})
+		t.Server.Reply = func(h *hit) (*http.Response, error) {
+			if h.N == 20 {
+				close(all)
+			}
+			if h.N <= 20 {
+				<-all // the first answer would pause the lane under the last of them
+			}
+			return first(h)
+		}
 		calls := qMany(t, 20, "/")
 		t.Until(500 * qms)
 		require.WithinDuration(t, t.start.Add(2*time.Second), t.S.Stats().Lanes["a.test"].PausedUntil, 0)

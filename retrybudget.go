@@ -1,6 +1,9 @@
 package ax
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 const (
 	budgetSpan    = 10 * time.Second
@@ -14,23 +17,39 @@ const (
 // few, for the budget says so. First attempts are counted in buckets of 100 ms, of
 // which the one that is partly too old does not count: it never allows a retry
 // that exact counting would refuse. The zero value is ready; it holds no memory
-// before its first use.
+// before its first use. first is safe beside everything else, the rest is not.
 type retryBudget struct {
 	retries startLog
-	ring    *[budgetBuckets + 1]uint32 // first attempts
-	at      int64                      // the latest bucket
-	firsts  int                        // in the whole buckets of the last 10 s
+	ring    atomic.Pointer[budgetRing]
 }
+
+// budgetRing is the first attempts in each bucket of the last 10 s, and which
+// bucket that is: what is older is overwritten when its place is needed.
+type budgetRing [budgetBuckets + 1]atomic.Uint64
+
+// budgetBits is how many bits of a place count; the others number the bucket.
+const budgetBits = 24
 
 // first counts a first attempt.
 func (r *retryBudget) first(now instant) {
-	if r.ring == nil {
-		r.ring = new([budgetBuckets + 1]uint32)
-		r.at = bucketOf(now)
+	ring := r.ring.Load()
+	if ring == nil {
+		r.ring.CompareAndSwap(nil, new(budgetRing))
+		ring = r.ring.Load()
 	}
-	r.advance(bucketOf(now))
-	*r.bucket(r.at)++
-	r.firsts++
+	bucket := bucketOf(now)
+	place := &ring[bucket%int64(len(ring))]
+	number := uint64(bucket+1) << budgetBits // 0 is no bucket
+	for {
+		have := place.Load()
+		next := have + 1
+		if have>>budgetBits < number>>budgetBits {
+			next = number + 1
+		}
+		if place.CompareAndSwap(have, next) {
+			return
+		}
+	}
 }
 
 // retried counts a retry.
@@ -50,14 +69,17 @@ func (r *retryBudget) allow(at instant, ratio float64) bool {
 	return with <= budgetFloor || !exceeds(with, ratio, r.firstsAt(bucketOf(at)))
 }
 
-// firstsAt is the first attempts that count in bucket to, the latest or a later.
-func (r *retryBudget) firstsAt(to int64) int {
-	n := r.firsts
-	if r.ring == nil || to <= r.at {
-		return n
+// firstsAt is the first attempts that count in a bucket.
+func (r *retryBudget) firstsAt(bucket int64) (n int) {
+	ring := r.ring.Load()
+	if ring == nil {
+		return 0
 	}
-	for i := r.at - budgetBuckets + 1; i <= min(to-budgetBuckets, r.at); i++ {
-		n -= int(*r.bucket(i))
+	for i := range ring {
+		have := ring[i].Load()
+		if int64(have>>budgetBits)-1 > bucket-budgetBuckets {
+			n += int(have & (1<<budgetBits - 1))
+		}
 	}
 	return n
 }
@@ -68,21 +90,3 @@ func (r *retryBudget) idle(now instant) bool {
 }
 
 func bucketOf(now instant) int64 { return int64(now) / int64(budgetBucket) }
-
-// advance makes to the latest bucket.
-func (r *retryBudget) advance(to int64) {
-	if to-r.at > budgetBuckets {
-		clear(r.ring[:])
-		r.at, r.firsts = to, 0
-	}
-	for r.at < to {
-		r.at++
-		r.firsts -= int(*r.bucket(r.at - budgetBuckets)) // partly too old
-		*r.bucket(r.at) = 0
-	}
-}
-
-func (r *retryBudget) bucket(i int64) *uint32 {
-	n := int64(len(r.ring))
-	return &r.ring[(i+n)%n] // i is at least −100
-}

@@ -93,11 +93,11 @@ func (s *Scheduler) dropLocked(w *waiter, now instant) {
 	q := w.lane.queueOf(w.owner)
 	q.tasks.remove(&w.node)
 	w.owner.inQueue--
+	s.uncountLocked(w)
+	s.fixQueueLocked(q, now)
 	if w.owner.inQueue == 0 && w.owner.alarm.pos == 0 {
 		s.fixOwnerLocked(w.owner, now) // it may go now
 	}
-	s.uncountLocked(w)
-	s.fixQueueLocked(q, now)
 }
 
 // uncountLocked ends w's part in the queue bounds.
