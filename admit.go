@@ -112,6 +112,7 @@ func (s *Scheduler) fillLocked(f *flight, c *caller, l *lane, o *owner, outer *a
 	f.attemptTimeout = timeoutOf(want.AttemptTimeout, l.policy.attemptTimeout)
 	f.queueTimeout = timeoutOf(want.QueueTimeout, l.policy.queueTimeout)
 	f.named = want.Lane != ""
+	f.timed = f.attemptTimeout > 0
 	if w.run != nil {
 		f.extras().work = w.run
 	}

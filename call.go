@@ -51,7 +51,7 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w way) *Call {
 	waits := c.kind == 0
 	s.unlock()
 	if waits && ctx.Done() != nil {
-		call.watch(context.AfterFunc(ctx, func() { s.cancelCaller(c, ctxError(ctx)) }))
+		call.watch(context.AfterFunc(ctx, func() { s.leaveSoon(c) }))
 	}
 	c.tellAdmission()
 	return call

@@ -10,6 +10,7 @@ type hold struct {
 	judged   bool          // its outcome counts at the lane's breaker
 	slot     bool          // of scheduler, lane and owner; nested attempts have none
 	unsent   bool          // tokens are taken, the executor has not been called
+	exact    bool          // which a rate must be told of
 	taken    instant       // when they were
 	active   bool          // counted as running
 	release  func()        // the governor's
@@ -172,6 +173,7 @@ func (s *Scheduler) takeTokensLocked(h *hold, now instant) bool {
 		}
 	}
 	h.unsent, h.taken = true, now
+	h.exact = s.exact || h.lane.exact || h.owner.exact
 	return true
 }
 
@@ -305,12 +307,8 @@ func (s *Scheduler) wakeWaiterLocked(w *waiter, sig signal) {
 func (s *Scheduler) dispatchNestedLocked(now instant) {
 	for l := range s.nesting {
 		s.tickLaneLocked(l, now)
-		wake := s.dispatchTokensLocked(l, now)
-		if wake != never && l.nested.len() > 0 {
-			if l.alarm.pos == 0 || s.alarms.key(&l.alarm).at > wake {
-				s.setAlarmLocked(&l.alarm, l, wake)
-			}
-		}
+		l.nestedAt = s.dispatchTokensLocked(l, now)
+		s.fixLaneLocked(l, now)
 	}
 }
 

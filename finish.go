@@ -148,12 +148,15 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	} else if !out.stream {
 		s.giveBackLocked(&at.hold, now)
 	}
+	if v == verdictFinal && out.err == nil && !s.heard() && (!out.failed() || f.fallbackPolicy() == nil) {
+		s.completeLocked(f, f.result(), now) // nothing to tell or to do in between
+		v = verdictGone
+	}
 	s.dispatchLocked(now)
 	s.unlock()
-	if gone {
-		return verdictGone
+	if !gone {
+		f.tellOutcome(at, &out, v)
 	}
-	f.tellOutcome(at, &out, v)
 	return v
 }
 

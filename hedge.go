@@ -80,6 +80,10 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome)
 	for {
 		select {
 		case <-deaf:
+			if f.s.hops(at, h) { // its time stands still
+				deaf = f.deafTimer()
+				continue
+			}
 			return f.s.leaveDeaf(f, at, h, results, running)
 		case sig := <-granted:
 			granted = nil
@@ -191,6 +195,13 @@ func (f *flight) deafTimer() <-chan time.Time {
 	return time.After(f.attemptTimeout + deafAfter)
 }
 
+// hops tells whether one of the two attempts waits for a redirect hop.
+func (s *Scheduler) hops(first *attempt, h *hedge) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return first.hopping != nil || h != nil && h.at.hopping != nil
+}
+
 // leaveDeaf leaves attempts that do not notice their end to themselves. They keep
 // their permits until they return; the flight goes on with an attempt that holds
 // nothing.
@@ -208,6 +219,10 @@ func (s *Scheduler) leaveDeaf(f *flight, first *attempt, h *hedge, results <-cha
 	s.dispatchLocked(now)
 	s.unlock()
 	out.arrived, out.took = now, now.sub(first.began)
+	first.cancel(context.DeadlineExceeded, errAttemptTimeout)
+	if h != nil {
+		h.at.cancel(context.DeadlineExceeded, errAttemptTimeout)
+	}
 	go func() { // ends with the attempts; Close waits for them
 		for range running {
 			s.finishLoser(<-results)

@@ -30,15 +30,16 @@ type lane struct {
 	sleepRank rank    // whom
 	asks      int     // reserved permits a governor is being asked for
 
-	plain   queue // of owners without a budget
-	byOwner map[*owner]*queue
-	ready   heap[*queue]  // those whose owner may start something
-	nested  heap[*waiter] // waiting for tokens alone, ahead of everybody
-	worst   heap[*waiter] // first starts, worst rank first; only with OverflowEvict
-	node    heapNode[*lane]
-	alarm   alarm
-	gone    bool // forgotten: who still knows it must ask anew
-	exact   bool // its rates must be told of calls
+	plain    queue // of owners without a budget
+	byOwner  map[*owner]*queue
+	ready    heap[*queue]  // those whose owner may start something
+	nestedAt instant       // when time lets the next of nested start
+	nested   heap[*waiter] // waiting for tokens alone, ahead of everybody
+	worst    heap[*waiter] // first starts, worst rank first; only with OverflowEvict
+	node     heapNode[*lane]
+	alarm    alarm
+	gone     bool // forgotten: who still knows it must ask anew
+	exact    bool // its rates must be told of calls
 
 	plainPolicy bool          // no policy that asks for more than express gives
 	generation  atomic.Uint32 // the breaker's, while undisturbed

@@ -100,8 +100,9 @@ func (s *Scheduler) isIdle() bool { return s.alive.Load() == 0 && s.gate.active(
 // specialLocked sets whether the scheduler as a whole asks for more than express
 // tasks give.
 func (s *Scheduler) specialLocked() {
+	s.exact = s.rates.exact()
 	s.special.Store(s.state != lifeOpen || s.held || s.cfg.DryRun || s.cfg.Governor != nil || s.heard() ||
-		s.rates.exact() || s.cfg.Heartbeat > 0)
+		s.exact || s.cfg.Heartbeat > 0)
 	if s.special.Load() {
 		s.gate.guard(true)
 	}

@@ -116,7 +116,7 @@ func (f *flight) awaitCaller(c *caller) signal {
 	case sig := <-f.wait.ready:
 		return sig
 	case <-c.ctx.Done():
-		f.s.cancelCaller(c, ctxError(c.ctx))
+		f.s.leaveSoon(c)
 		return <-f.wait.ready
 	}
 }
@@ -265,13 +265,13 @@ func (f *flight) receive(at *attempt, out *outcome) {
 		*out = at.ended(end, cause)
 		return
 	}
-	if f.plan(at, out); out.retry.wanted {
-		head, whole := drainBody(resp, drainBytes, at.abort)
-		out.payload = f.keep(resp, head)
-		out.payload.cut = !whole
+	spare := f.fallbackPolicy() != nil && (resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests)
+	streams := f.streams(resp)
+	if f.plan(at, out); out.retry.wanted || streams && spare {
+		f.keepHead(at, out)
 		return
 	}
-	if f.streams(resp) {
+	if streams {
 		f.openStream(at, out)
 		return
 	}
@@ -281,9 +281,19 @@ func (f *flight) receive(at *attempt, out *outcome) {
 		*out = at.failedWith(err)
 	case whole:
 		out.payload = f.keep(resp, body)
+	case spare:
+		f.keepHead(at, out)
 	default:
 		f.openStream(at, out)
 	}
+}
+
+// keepHead keeps as much of an answer as costs little, since another is to come
+// in its place: a retry's, a fallback's.
+func (f *flight) keepHead(at *attempt, out *outcome) {
+	head, whole := drainBody(out.resp, drainBytes, at.abort)
+	out.payload = f.keep(out.resp, head)
+	out.payload.cut = !whole
 }
 
 // keep is an answer in memory. The first of a lone flight has a place already.
@@ -361,18 +371,28 @@ func (f *flight) outcomeOf(at *attempt, out *outcome) Outcome {
 // attempt's time runs.
 func (s *Scheduler) sent(at *attempt) {
 	f := at.f
-	s.mu.Lock()
-	now := s.now()
-	at.began, at.begun = now, true
-	if d := f.attemptTimeout; d > 0 {
-		at.limit = d
-		at.setDeadline(now.add(d))
-		if at.timedByFlight() && f.at == at && f.state == flightRunning {
-			s.alarmLocked(f, now.add(d))
-		}
+	shared := !f.lone && f.timed // joiners and the flight's alarm look at its time
+	if !shared && !at.hold.exact {
+		s.begun(at)
+		at.hold.unsent = false
+		return
 	}
-	s.calledLocked(&at.hold, now)
+	s.mu.Lock()
+	s.begun(at)
+	if at.limit > 0 && at.timedByFlight() && f.at == at && f.state == flightRunning {
+		s.alarmLocked(f, at.began.add(at.limit))
+	}
+	s.calledLocked(&at.hold, at.began)
 	s.unlock()
+}
+
+// begun stamps an attempt: for a shared flight under the mutex.
+func (s *Scheduler) begun(at *attempt) {
+	at.began, at.begun = s.now(), true
+	if d := at.f.attemptTimeout; d > 0 {
+		at.limit = d
+		at.setDeadline(at.began.add(d))
+	}
 }
 
 // calledLocked tells the rates that a token taken has been used now.

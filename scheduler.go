@@ -57,6 +57,7 @@ type Scheduler struct {
 	lag        time.Duration // how late the timer fired that leads to this dispatch
 	gate       gate
 	rates      *rateSet
+	exact      bool // the rates must be told of calls
 	maxQueue   int
 	held       bool // Pause("")
 	alarm      alarm
@@ -82,6 +83,7 @@ type Scheduler struct {
 	beat       heartbeat
 
 	laneEvents outbox
+	leaving    leaving
 }
 
 // lifeState is how far the scheduler is in its life.
@@ -327,9 +329,51 @@ func (c *caller) wait() {
 	select {
 	case <-c.done:
 	case <-c.ctx.Done():
-		c.s.cancelCaller(c, ctxError(c.ctx))
+		c.s.leaveSoon(c)
 		<-c.done
 	}
+}
+
+// leaveSoon ends c because its ctx has ended, perhaps on another goroutine: where
+// thousands leave at once, one of them takes the mutex for many.
+func (s *Scheduler) leaveSoon(c *caller) {
+	q := &s.leaving
+	q.mu.Lock()
+	q.callers = append(q.callers, c)
+	if q.busy {
+		q.mu.Unlock()
+		return
+	}
+	q.busy = true
+	for len(q.callers) > 0 {
+		n := min(len(q.callers), leaveTogether)
+		batch := q.callers[:n:n]
+		q.callers = q.callers[n:]
+		q.mu.Unlock()
+		s.leaveAll(batch)
+		q.mu.Lock()
+	}
+	q.callers, q.busy = nil, false
+	q.mu.Unlock()
+}
+
+// leaveTogether is how many leave in one critical section.
+const leaveTogether = 128
+
+func (s *Scheduler) leaveAll(callers []*caller) {
+	s.mu.Lock()
+	defer s.unlock()
+	now := s.now()
+	for _, c := range callers {
+		s.leaveLocked(c, c.canceledLocked(ctxError(c.ctx)), now)
+	}
+}
+
+// leaving is the callers whose ctx has ended, on their way out.
+type leaving struct {
+	mu      sync.Mutex
+	busy    bool
+	callers []*caller
 }
 
 // cancelCaller ends c for a reason of its own.

@@ -82,10 +82,15 @@ func (f *flight) result() *result {
 func (s *Scheduler) complete(f *flight, res *result) {
 	s.mu.Lock()
 	now := s.now()
+	s.completeLocked(f, res, now)
+	s.dispatchLocked(now)
+	s.unlock()
+}
+
+func (s *Scheduler) completeLocked(f *flight, res *result, now instant) {
 	s.unkeyLocked(f)
 	if f.state == flightDone {
 		s.dropResultLocked(res)
-		s.unlock()
 		return
 	}
 	f.state = flightDone
@@ -109,8 +114,6 @@ func (s *Scheduler) complete(f *flight, res *result) {
 			s.endLocked(c, res, now)
 		}
 	}
-	s.dispatchLocked(now)
-	s.unlock()
 }
 
 // handOverLocked gives a body that is still arriving to the best-ranked caller.
@@ -160,7 +163,7 @@ func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
 		alone = &flight{
 			s: s, task: c.task, lane: f.lane, owner: f.owner, outer: f.outer, values: c.ctx,
 			rank: c.rank, single: f.single, named: f.named, noRetry: f.noRetry,
-			attemptTimeout: f.attemptTimeout, queueTimeout: f.queueTimeout,
+			attemptTimeout: f.attemptTimeout, queueTimeout: f.queueTimeout, timed: f.timed,
 		}
 		alone.wait = waiter{f: alone, lane: f.lane, owner: f.owner}
 		if f.outer != nil {

@@ -39,7 +39,8 @@ func (s *Scheduler) pushLocked(w *waiter, now instant) {
 	if w.kind == waitTokens {
 		w.lane.nested.push(w.f.rank, &w.node)
 		s.nesting[w.lane] = struct{}{}
-		s.gate.guard(true) // it goes ahead of everybody
+		w.lane.nestedAt = never // dispatch follows and will know
+		s.gate.guard(true)      // it goes ahead of everybody
 		s.fixLaneLocked(w.lane, now)
 		return
 	}
@@ -195,6 +196,9 @@ func (s *Scheduler) setLaneAlarmLocked(l *lane, wake, now instant) {
 	}
 	if l.brk != nil {
 		wake = min(wake, l.brk.wakeAt())
+	}
+	if l.nested.len() > 0 && l.nestedAt > now { // else dispatch is about to look
+		wake = min(wake, l.nestedAt)
 	}
 	if wake == never {
 		if l.alarm.pos != 0 {
