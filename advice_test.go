@@ -99,13 +99,13 @@ func aTook(took func(i int) time.Duration) func(*hit) (*http.Response, error) {
 // aTail is 100 ms, and 300 ms for one in fifty: p99 is 300 ms, p95 is 100 ms.
 func aTail(i int) time.Duration {
 	if i%50 == 0 {
-		return 300 * fMS
+		return 300 * fms
 	}
-	return 100 * fMS
+	return 100 * fms
 }
 
 // aSpread is 1 to 200 ms, all equally often.
-func aSpread(i int) time.Duration { return time.Duration(1+i*37%200) * fMS }
+func aSpread(i int) time.Duration { return time.Duration(1+i*37%200) * fms }
 
 func TestAdviceAttemptTimeout(t *testing.T) {
 	for _, c := range []struct {
@@ -114,17 +114,17 @@ func TestAdviceAttemptTimeout(t *testing.T) {
 		current   time.Duration
 		suggested time.Duration // 0 = nothing
 	}{
-		{"constant", func(int) time.Duration { return 100 * fMS }, 0, 160 * fMS},                           // 150 + the least margin
-		{"tail", aTail, 0, 600 * fMS},                                                                      // 450 + half of p99
-		{"uniform", aSpread, 0, 307 * fMS},                                                                 // 297 + the least margin
-		{"far too long", aTail, 10 * fSec, 600 * fMS},                                                      //
-		{"good", aTail, 700 * fMS, 0},                                                                      //
-		{"long enough not to matter", aTail, 1100 * fMS, 0},                                                //
-		{"none by name", aTail, ax.NoTimeout, 600 * fMS},                                                   //
-		{"too tight", aSpread, 150 * fMS, 225 * fMS},                                                       // every fourth is cut: half as much again
-		{"hangs", func(i int) time.Duration { return aHangs(i, 100*fMS) }, 10 * fSec, 160 * fMS},           // what never answers has no p99
-		{"no room", func(i int) time.Duration { return aTail(i) / 3 }, 102 * fMS, 200 * fMS},               // p99 is 100 ms
-		{"microseconds", func(int) time.Duration { return 200 * time.Microsecond }, 0, 10300 * fMS / 1000}, // the margin is most of it
+		{"constant", func(int) time.Duration { return 100 * fms }, 0, 160 * fms},                           // 150 + the least margin
+		{"tail", aTail, 0, 600 * fms},                                                                      // 450 + half of p99
+		{"uniform", aSpread, 0, 307 * fms},                                                                 // 297 + the least margin
+		{"far too long", aTail, 10 * fsec, 600 * fms},                                                      //
+		{"good", aTail, 700 * fms, 0},                                                                      //
+		{"long enough not to matter", aTail, 1100 * fms, 0},                                                //
+		{"none by name", aTail, ax.NoTimeout, 600 * fms},                                                   //
+		{"too tight", aSpread, 150 * fms, 225 * fms},                                                       // every fourth is cut: half as much again
+		{"hangs", func(i int) time.Duration { return aHangs(i, 100*fms) }, 10 * fsec, 160 * fms},           // what never answers has no p99
+		{"no room", func(i int) time.Duration { return aTail(i) / 3 }, 102 * fms, 200 * fms},               // p99 is 100 ms
+		{"microseconds", func(int) time.Duration { return 200 * time.Microsecond }, 0, 10300 * fms / 1000}, // the margin is most of it
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, ax.Config{AttemptTimeout: c.current}, func(t *tester) {
@@ -173,7 +173,7 @@ func TestAdviceAttemptTimeoutIgnoresFailures(t *testing.T) {
 			return aTook(func(i int) time.Duration { return aTail(i/2 + 1) })(h)
 		}
 		aSerial(t, 1500)
-		aNear(t, 600*fMS, aMust(t, "AttemptTimeout").Suggested)
+		aNear(t, 600*fms, aMust(t, "AttemptTimeout").Suggested)
 	})
 }
 
@@ -186,7 +186,7 @@ func aRepeats(t *tester, n int, gap time.Duration) {
 		if i%5 < 2 {
 			wg.Go(func() { t.Do(dBG, dGet(aPath(i))) })
 		}
-		time.Sleep(500*fMS - gap)
+		time.Sleep(500*fms - gap)
 	}
 	wg.Wait()
 }
@@ -194,17 +194,17 @@ func aRepeats(t *tester, n int, gap time.Duration) {
 func TestAdviceDedupeWindow(t *testing.T) {
 	for name, cfg := range map[string]ax.Config{
 		"in flight only": {Dedupe: &ax.Dedupe{}},
-		"too short":      {Dedupe: &ax.Dedupe{Window: 50 * fMS}},
+		"too short":      {Dedupe: &ax.Dedupe{Window: 50 * fms}},
 		"dry run":        {Dedupe: &ax.Dedupe{}, DryRun: true},
 		"dry and off":    {DryRun: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, cfg, func(t *tester) {
-				t.Server.Reply = after(100*fMS, 200, "")
-				aRepeats(t, 500, 160*fMS)
+				t.Server.Reply = after(100*fms, 200, "")
+				aRepeats(t, 500, 160*fms)
 				a := aMust(t, "Dedupe.Window")
-				aNear(t, 200*fMS, a.Suggested)
-				require.GreaterOrEqual(t, a.Suggested, 195*fMS)
+				aNear(t, 200*fms, a.Suggested)
+				require.GreaterOrEqual(t, a.Suggested, 195*fms)
 				current := time.Duration(0)
 				if cfg.Dedupe != nil {
 					current = cfg.Dedupe.Window
@@ -223,14 +223,14 @@ func TestAdviceDedupeWindowNothing(t *testing.T) {
 		gap  time.Duration
 		n    int
 	}{
-		{"good already", ax.Config{Dedupe: &ax.Dedupe{Window: 300 * fMS}}, 160 * fMS, 500},
-		{"off for good", ax.Config{}, 160 * fMS, 500},
-		{"too far apart", ax.Config{Dedupe: &ax.Dedupe{}}, 450 * fMS, 500},
-		{"too few samples", ax.Config{Dedupe: &ax.Dedupe{}}, 160 * fMS, 100},
+		{"good already", ax.Config{Dedupe: &ax.Dedupe{Window: 300 * fms}}, 160 * fms, 500},
+		{"off for good", ax.Config{}, 160 * fms, 500},
+		{"too far apart", ax.Config{Dedupe: &ax.Dedupe{}}, 450 * fms, 500},
+		{"too few samples", ax.Config{Dedupe: &ax.Dedupe{}}, 160 * fms, 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.cfg, func(t *tester) {
-				t.Server.Reply = after(100*fMS, 200, "")
+				t.Server.Reply = after(100*fms, 200, "")
 				aRepeats(t, c.n, c.gap)
 				require.Nil(t, aOf(t, "Dedupe.Window"))
 			})
@@ -256,8 +256,8 @@ func aBooths(n int, took time.Duration) func(*hit) (*http.Response, error) {
 // aClimb loads the lane with ever more at once.
 func aClimb(t *tester, levels ...int) {
 	for _, n := range levels {
-		aClosed(t, n, 10*fSec)
-		time.Sleep(fSec)
+		aClosed(t, n, 10*fsec)
+		time.Sleep(fsec)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestAdviceMaxConcurrentKnee(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.cfg, func(t *tester) {
-				t.Server.Reply = aBooths(c.booths, 100*fMS)
+				t.Server.Reply = aBooths(c.booths, 100*fms)
 				aClimb(t, c.levels...)
 				a := aMust(t, "MaxConcurrent")
 				require.Equal(t, c.booths, a.Suggested)
@@ -305,7 +305,7 @@ func TestAdviceMaxConcurrentNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.cfg, func(t *tester) {
-				t.Server.Reply = aBooths(c.booths, 100*fMS)
+				t.Server.Reply = aBooths(c.booths, 100*fms)
 				aClimb(t, c.levels...)
 				require.Nil(t, aOf(t, "MaxConcurrent"))
 			})
@@ -316,7 +316,7 @@ func TestAdviceMaxConcurrentNothing(t *testing.T) {
 // A limit at a knee that was seen before is good, however long the queue.
 func TestAdviceMaxConcurrentTaken(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
-		t.Server.Reply = aBooths(8, 100*fMS)
+		t.Server.Reply = aBooths(8, 100*fms)
 		aClimb(t, 1, 2, 4, 8, 24)
 		require.NoError(t, t.S.SetLimits("a.test", ax.Limits{MaxConcurrent: aMust(t, "MaxConcurrent").Suggested.(int)}))
 		aClimb(t, 4, 16, 32)
@@ -329,9 +329,9 @@ func aRandom(t *tester, d time.Duration, rate func(at time.Duration) float64) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for end := t.At() + d; t.At() < end; {
 		go t.Do(dBG, dGet("/"))
-		time.Sleep(time.Duration(random.ExpFloat64() / rate(t.At()) * float64(fSec)))
+		time.Sleep(time.Duration(random.ExpFloat64() / rate(t.At()) * float64(fsec)))
 	}
-	time.Sleep(5 * fSec)
+	time.Sleep(5 * fsec)
 }
 
 // aWaves climbs from a fifth of most to most every five minutes.
@@ -355,7 +355,7 @@ func aDraw(mean time.Duration) func() time.Duration {
 // Random arrivals, random service, twelve booths: 120 a second is all they can do.
 func TestAdviceMaxConcurrentKneeInNoise(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: ax.NoLimit}, func(t *tester) {
-		draw, booths := aDraw(100*fMS), make(chan struct{}, 12)
+		draw, booths := aDraw(100*fms), make(chan struct{}, 12)
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			booths <- struct{}{}
 			defer func() { <-booths }()
@@ -368,14 +368,14 @@ func TestAdviceMaxConcurrentKneeInNoise(t *testing.T) {
 
 // A server that is slow for a while makes attempts pile up: that is no knee.
 func TestAdviceMaxConcurrentNotFromSlowTimes(t *testing.T) {
-	for name, took := range map[string]func() time.Duration{"random": aDraw(100 * fMS), "constant": func() time.Duration { return 100 * fMS }} {
+	for name, took := range map[string]func() time.Duration{"random": aDraw(100 * fms), "constant": func() time.Duration { return 100 * fms }} {
 		for _, slower := range []time.Duration{1, 3, 5} {
 			for _, rate := range []float64{5, 50} {
 				t.Run(fmt.Sprint(name, slower, rate), func(t *testing.T) {
 					bubble(t, ax.Config{MaxConcurrent: ax.NoLimit}, func(t *tester) {
 						t.Server.Reply = func(h *hit) (*http.Response, error) {
 							d := took()
-							if h.At%time.Minute > 40*fSec {
+							if h.At%time.Minute > 40*fsec {
 								d *= slower
 							}
 							return after(d, 200, "")(h)
@@ -396,7 +396,7 @@ func TestAdviceMaxConcurrentUp(t *testing.T) {
 			continue
 		}
 		bubble(t, ax.Config{Hosts: &ax.Lane{MaxConcurrent: limit}}, func(t *tester) {
-			t.Server.Reply = after(100*fMS, 200, "")
+			t.Server.Reply = after(100*fms, 200, "")
 			aClimb(t, 1, 6, 6)
 			if want == nil {
 				require.Nil(t, aOf(t, "MaxConcurrent"))
@@ -416,7 +416,7 @@ func aQuota(n int, span time.Duration, headers ...string) func(*hit) (*http.Resp
 	return func(h *hit) (*http.Response, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		window := (h.At + 300*fMS) / span
+		window := (h.At + 300*fms) / span
 		if taken[window]++; taken[window] > n {
 			return reply(429, "", headers...), nil
 		}
@@ -447,16 +447,16 @@ func TestAdviceRate(t *testing.T) {
 		gap, d          time.Duration
 		current, advice []ax.Rate
 	}{
-		{"by its clock", ax.Config{}, aQuota(20, fSec), 20 * fMS, 30 * fSec, nil, ax.PerSecond(20)},
-		{"in any second", ax.Config{}, aSliding(20, fSec), 20 * fMS, 30 * fSec, nil, ax.PerSecond(20)},
-		{"dry run", ax.Config{DryRun: true}, aQuota(20, fSec), 20 * fMS, 30 * fSec, nil, ax.PerSecond(20)},
-		{"a minute", ax.Config{}, aQuota(120, time.Minute), 250 * fMS, 15 * time.Minute, nil, ax.PerMinute(120)},
-		{"too high", ax.Config{Hosts: &ax.Lane{Rate: ax.PerSecond(40)}}, aQuota(20, fSec), 20 * fMS, 30 * fSec, ax.PerSecond(40), ax.PerSecond(20)},
+		{"by its clock", ax.Config{}, aQuota(20, fsec), 20 * fms, 30 * fsec, nil, ax.PerSecond(20)},
+		{"in any second", ax.Config{}, aSliding(20, fsec), 20 * fms, 30 * fsec, nil, ax.PerSecond(20)},
+		{"dry run", ax.Config{DryRun: true}, aQuota(20, fsec), 20 * fms, 30 * fsec, nil, ax.PerSecond(20)},
+		{"a minute", ax.Config{}, aQuota(120, time.Minute), 250 * fms, 15 * time.Minute, nil, ax.PerMinute(120)},
+		{"too high", ax.Config{Hosts: &ax.Lane{Rate: ax.PerSecond(40)}}, aQuota(20, fsec), 20 * fms, 30 * fsec, ax.PerSecond(40), ax.PerSecond(20)},
 		{
-			"beside another", ax.Config{Hosts: &ax.Lane{Rate: ax.PerMinute(6000)}}, aQuota(20, fSec), 20 * fMS, 30 * fSec,
+			"beside another", ax.Config{Hosts: &ax.Lane{Rate: ax.PerMinute(6000)}}, aQuota(20, fsec), 20 * fms, 30 * fsec,
 			ax.PerMinute(6000), append(ax.PerMinute(6000), ax.PerSecond(20)...),
 		},
-		{"with a pause", ax.Config{}, aQuota(20, fSec, "Retry-After: 1"), 20 * fMS, time.Minute, nil, ax.PerSecond(20)},
+		{"with a pause", ax.Config{}, aQuota(20, fsec, "Retry-After: 1"), 20 * fms, time.Minute, nil, ax.PerSecond(20)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.cfg.MaxQueue = ax.NoLimit
@@ -478,21 +478,21 @@ func TestAdviceRateNothing(t *testing.T) {
 		server func(*hit) (*http.Response, error)
 		d      time.Duration
 	}{
-		{"no 429", ax.Config{}, aQuota(1000, fSec), 30 * fSec},
-		{"too few windows", ax.Config{}, aQuota(20, fSec), 8 * fSec},
-		{"good already", ax.Config{MaxQueue: ax.NoLimit, Hosts: &ax.Lane{Rate: ax.PerSecond(20)}}, aSliding(20, fSec), 30 * fSec},
+		{"no 429", ax.Config{}, aQuota(1000, fsec), 30 * fsec},
+		{"too few windows", ax.Config{}, aQuota(20, fsec), 8 * fsec},
+		{"good already", ax.Config{MaxQueue: ax.NoLimit, Hosts: &ax.Lane{Rate: ax.PerSecond(20)}}, aSliding(20, fsec), 30 * fsec},
 		{"one user in ten", ax.Config{}, func(h *hit) (*http.Response, error) {
 			if h.N*7919%101 < 10 {
 				return reply(429, ""), nil
 			}
 			return reply(200, ""), nil
 		}, time.Minute},
-		{"every answer", ax.Config{}, fAnswer(429, ""), 30 * fSec},
+		{"every answer", ax.Config{}, fAnswer(429, ""), 30 * fsec},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.cfg, func(t *tester) {
 				t.Server.Reply = c.server
-				aOpen(t, c.d, 20*fMS, aPath)
+				aOpen(t, c.d, 20*fms, aPath)
 				require.Nil(t, aOf(t, "Rate"))
 			})
 		})
@@ -504,7 +504,7 @@ func aBroken(h *hit) (*http.Response, error) {
 	if h.URL.Path == "/broken" {
 		return reply(500, ""), nil
 	}
-	return after(10*fMS, 200, "")(h)
+	return after(10*fms, 200, "")(h)
 }
 
 func aFifth(i int) string {
@@ -536,7 +536,7 @@ func TestAdviceNoRetry(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, ax.Config{Retry: c.retry}, func(t *tester) {
 				t.Server.Reply = c.reply
-				aOpen(t, time.Duration(c.tasks)*200*fMS, 200*fMS, aFifth)
+				aOpen(t, time.Duration(c.tasks)*200*fms, 200*fms, aFifth)
 				if !c.advice {
 					require.Nil(t, aOf(t, "NoRetry"))
 					return
@@ -553,7 +553,7 @@ func TestAdviceNoRetry(t *testing.T) {
 func TestAdviceNoRetryNotFromOutages(t *testing.T) {
 	bubble(t, ax.Config{Retry: fRetry(2)}, func(t *tester) {
 		t.Server.Reply = aOutages(time.Minute, time.Minute)
-		aOpen(t, 6*time.Minute, 100*fMS, aPath)
+		aOpen(t, 6*time.Minute, 100*fms, aPath)
 		require.Greater(t, t.S.Stats().Retries, uint64(100))
 		require.Nil(t, aOf(t, "NoRetry"))
 	})
@@ -577,10 +577,10 @@ func TestAdviceBreaker(t *testing.T) {
 		gap      time.Duration
 		advice   ax.Breaker
 	}{
-		{"half a minute", ax.Config{}, time.Minute, 30 * fSec, 100 * fMS, ax.Breaker{Window: 10, FailureRate: 0.3, OpenFor: 3 * fSec}},
-		{"dry run", ax.Config{DryRun: true}, time.Minute, 30 * fSec, 100 * fMS, ax.Breaker{Window: 10, FailureRate: 0.3, OpenFor: 3 * fSec}},
-		{"five minutes", ax.Config{}, time.Minute, 5 * time.Minute, 200 * fMS, ax.Breaker{Window: 10, FailureRate: 0.3, OpenFor: 30 * fSec}},
-		{"few tasks", ax.Config{Lanes: []ax.Lane{{Match: []string{"a.test"}}}}, 20 * time.Minute, 10 * time.Minute, 10 * fSec, ax.Breaker{Window: 10, FailureRate: 0.3, OpenFor: time.Minute, MaxAge: 200 * fSec}},
+		{"half a minute", ax.Config{}, time.Minute, 30 * fsec, 100 * fms, ax.Breaker{Window: 10, FailureRate: 0.3, OpenFor: 3 * fsec}},
+		{"dry run", ax.Config{DryRun: true}, time.Minute, 30 * fsec, 100 * fms, ax.Breaker{Window: 10, FailureRate: 0.3, OpenFor: 3 * fsec}},
+		{"five minutes", ax.Config{}, time.Minute, 5 * time.Minute, 200 * fms, ax.Breaker{Window: 10, FailureRate: 0.3, OpenFor: 30 * fsec}},
+		{"few tasks", ax.Config{Lanes: []ax.Lane{{Match: []string{"a.test"}}}}, 20 * time.Minute, 10 * time.Minute, 10 * fsec, ax.Breaker{Window: 10, FailureRate: 0.3, OpenFor: time.Minute, MaxAge: 200 * fsec}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.cfg, func(t *tester) {
@@ -612,9 +612,9 @@ func TestAdviceBreakerOverNoise(t *testing.T) {
 			}
 			return down(h)
 		}
-		aOpen(t, 8*time.Minute, 100*fMS, aFifth)
+		aOpen(t, 8*time.Minute, 100*fms, aFifth)
 		got := *aMust(t, "Breaker").Suggested.(*ax.Breaker)
-		require.Equal(t, ax.Breaker{Window: 10, FailureRate: 0.7, OpenFor: 3 * fSec}, got)
+		require.Equal(t, ax.Breaker{Window: 10, FailureRate: 0.7, OpenFor: 3 * fsec}, got)
 	})
 }
 
@@ -625,12 +625,12 @@ func TestAdviceBreakerNothing(t *testing.T) {
 		up, down time.Duration
 		gap, d   time.Duration
 	}{
-		{"no outage", ax.Config{}, time.Hour, 0, 100 * fMS, 3 * time.Minute},
-		{"blips", ax.Config{}, time.Minute, 800 * fMS, 50 * fMS, 3 * time.Minute},
-		{"not over yet", ax.Config{}, time.Minute, time.Hour, 100 * fMS, 3 * time.Minute},
-		{"too little to spare", ax.Config{}, time.Minute, 10 * fSec, 2 * fSec, 4 * time.Minute},
-		{"good already", ax.Config{MaxQueue: ax.NoLimit, Breaker: &ax.Breaker{}}, time.Minute, 20 * fSec, 100 * fMS, 4 * time.Minute},
-		{"good already, dry run", ax.Config{DryRun: true, Breaker: &ax.Breaker{}}, time.Minute, 20 * fSec, 100 * fMS, 4 * time.Minute},
+		{"no outage", ax.Config{}, time.Hour, 0, 100 * fms, 3 * time.Minute},
+		{"blips", ax.Config{}, time.Minute, 800 * fms, 50 * fms, 3 * time.Minute},
+		{"not over yet", ax.Config{}, time.Minute, time.Hour, 100 * fms, 3 * time.Minute},
+		{"too little to spare", ax.Config{}, time.Minute, 10 * fsec, 2 * fsec, 4 * time.Minute},
+		{"good already", ax.Config{MaxQueue: ax.NoLimit, Breaker: &ax.Breaker{}}, time.Minute, 20 * fsec, 100 * fms, 4 * time.Minute},
+		{"good already, dry run", ax.Config{DryRun: true, Breaker: &ax.Breaker{}}, time.Minute, 20 * fsec, 100 * fms, 4 * time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, c.cfg, func(t *tester) {
@@ -647,8 +647,8 @@ func TestAdviceBreakerNothing(t *testing.T) {
 func TestAdviceBreakerThatSleeps(t *testing.T) {
 	t.Run("window", func(t *testing.T) {
 		bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1000}}, func(t *tester) {
-			t.Server.Reply = aOutages(time.Minute, 30*fSec)
-			aOpen(t, 5*time.Minute, 100*fMS, aPath)
+			t.Server.Reply = aOutages(time.Minute, 30*fsec)
+			aOpen(t, 5*time.Minute, 100*fms, aPath)
 			a := aMust(t, "Breaker.Window")
 			require.Equal(t, 1000, a.Current)
 			require.Equal(t, 10, a.Suggested)
@@ -657,18 +657,18 @@ func TestAdviceBreakerThatSleeps(t *testing.T) {
 	t.Run("age", func(t *testing.T) {
 		bubble(t, ax.Config{Breaker: &ax.Breaker{}}, func(t *tester) {
 			t.Server.Reply = aOutages(20*time.Minute, 10*time.Minute)
-			aOpen(t, 80*time.Minute, 10*fSec, aPath)
+			aOpen(t, 80*time.Minute, 10*fsec, aPath)
 			a := aMust(t, "Breaker.MaxAge")
 			require.Equal(t, time.Minute, a.Current)
-			aNear(t, 200*fSec, a.Suggested)
+			aNear(t, 200*fsec, a.Suggested)
 			require.Nil(t, aOf(t, "Breaker.Window"))
 			require.Nil(t, aOf(t, "Breaker.FailureRate"))
 		})
 	})
 	t.Run("rate", func(t *testing.T) {
 		bubble(t, ax.Config{Breaker: &ax.Breaker{FailureRate: 1}}, func(t *tester) {
-			t.Server.Reply = aOutages(time.Minute, 30*fSec)
-			aOpen(t, 5*time.Minute, 100*fMS, aPath)
+			t.Server.Reply = aOutages(time.Minute, 30*fsec)
+			aOpen(t, 5*time.Minute, 100*fms, aPath)
 			a := aMust(t, "Breaker.FailureRate")
 			require.Equal(t, 1.0, a.Current)
 			require.Equal(t, 0.3, a.Suggested)
@@ -677,19 +677,19 @@ func TestAdviceBreakerThatSleeps(t *testing.T) {
 }
 
 func TestAdviceBreakerProbesTooOften(t *testing.T) {
-	cfg := ax.Config{MaxQueue: ax.NoLimit, Breaker: &ax.Breaker{OpenFor: 500 * fMS}}
+	cfg := ax.Config{MaxQueue: ax.NoLimit, Breaker: &ax.Breaker{OpenFor: 500 * fms}}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = aOutages(time.Minute, time.Minute)
-		aOpen(t, 4*time.Minute, 100*fMS, aPath)
+		aOpen(t, 4*time.Minute, 100*fms, aPath)
 		a := aMust(t, "Breaker.OpenFor")
-		require.Equal(t, 500*fMS, a.Current)
-		require.Equal(t, 3*fSec, a.Suggested)
+		require.Equal(t, 500*fms, a.Current)
+		require.Equal(t, 3*fsec, a.Suggested)
 	})
 }
 
 // Every fourth attempt fails in normal times: three in a row are no outage.
 func TestAdviceBreakerTooNervous(t *testing.T) {
-	cfg := ax.Config{MaxQueue: ax.NoLimit, Breaker: &ax.Breaker{Window: 4, FailureRate: 0.3, OpenFor: fSec, Ramp: fSec}}
+	cfg := ax.Config{MaxQueue: ax.NoLimit, Breaker: &ax.Breaker{Window: 4, FailureRate: 0.3, OpenFor: fsec, Ramp: fsec}}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.N*7919%101 < 20 {
@@ -697,7 +697,7 @@ func TestAdviceBreakerTooNervous(t *testing.T) {
 			}
 			return reply(200, ""), nil
 		}
-		aOpen(t, 10*time.Minute, 200*fMS, aPath)
+		aOpen(t, 10*time.Minute, 200*fms, aPath)
 		rate, window := aMust(t, "Breaker.FailureRate"), aMust(t, "Breaker.Window")
 		require.Equal(t, 0.3, rate.Current)
 		require.Equal(t, 0.7, rate.Suggested)
@@ -709,10 +709,10 @@ func TestAdviceBreakerTooNervous(t *testing.T) {
 // A healthy lane with good settings: nothing to say.
 func TestAdviceNothingToSay(t *testing.T) {
 	cfg := ax.Recommended()
-	cfg.AttemptTimeout = fSec
+	cfg.AttemptTimeout = fsec
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = aTook(aTail)
-		aOpen(t, 4*time.Minute, 100*fMS, aPath)
+		aOpen(t, 4*time.Minute, 100*fms, aPath)
 		require.Empty(t, t.S.Advice())
 	})
 }
@@ -725,12 +725,12 @@ func TestAdviceOfNothing(t *testing.T) {
 func TestAdviceOrder(t *testing.T) {
 	lanes := []ax.Lane{{Name: "b", Match: []string{"b.test"}}, {Name: "c", Match: []string{"c.test"}}, {Name: "a", Match: []string{"z.test"}}}
 	bubble(t, ax.Config{DryRun: true, Lanes: lanes}, func(t *tester) {
-		t.Server.Reply = after(10*fMS, 200, "")
+		t.Server.Reply = after(10*fms, 200, "")
 		for i := range 1000 {
 			for _, host := range []string{"c", "z", "b"} {
 				go t.Do(dBG, ax.Request{URL: fmt.Sprintf("http://%s.test/%d", host, i/2)})
 			}
-			time.Sleep(20 * fMS)
+			time.Sleep(20 * fms)
 		}
 		all := t.S.Advice()
 		var got []string

@@ -18,7 +18,7 @@ import (
 // TestAPICallResult blocks until done and is always the same.
 func TestAPICallResult(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
-		t.Server.Reply = after(100*dMS, 200, "hello")
+		t.Server.Reply = after(100*dms, 200, "hello")
 		c := t.S.Submit(dBG, ax.Must(dGet("/x").Task()))
 		require.Zero(t, t.At(), "Submit does not block")
 		select {
@@ -32,7 +32,7 @@ func TestAPICallResult(t *testing.T) {
 			wg.Go(func() { got[i], _ = c.Result() })
 		}
 		<-c.Done()
-		require.Equal(t, 100*dMS, t.At())
+		require.Equal(t, 100*dms, t.At())
 		wg.Wait()
 		resp, err := c.Result()
 		require.NoError(t, err)
@@ -125,8 +125,8 @@ func TestAPICallDiscard(t *testing.T) {
 		bubble(t, ax.Config{MaxConcurrent: 1}, func(t *tester) {
 			var body *dTrickle
 			t.Server.Reply = func(h *hit) (*http.Response, error) {
-				h.Sleep(100 * dMS)
-				body = dNewTrickle(h.Context(), 100*dMS, "a", "b")
+				h.Sleep(100 * dms)
+				body = dNewTrickle(h.Context(), 100*dms, "a", "b")
 				return dReply(body), nil
 			}
 			c := t.S.Submit(dBG, ax.Must(ax.Request{URL: at("/x"), Stream: true}.Task()))
@@ -135,7 +135,7 @@ func TestAPICallDiscard(t *testing.T) {
 			}
 			c.Discard()
 			c.Discard()
-			require.LessOrEqual(t, t.At(), 100*dMS, "Discard does not wait")
+			require.LessOrEqual(t, t.At(), 100*dms, "Discard does not wait")
 			t.Until(time.Second)
 			synctest.Wait()
 			require.True(t, body.Closed())
@@ -248,7 +248,7 @@ func TestAPIJSON(t *testing.T) {
 // TestAPIErrorTellsAll: its fields, its Timeout, nothing that is secret.
 func TestAPIErrorTellsAll(t *testing.T) {
 	boom := errors.New("reset by peer")
-	bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: dMS}, Lanes: []ax.Lane{{Name: "bulk"}}}, func(t *tester) {
+	bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: dms}, Lanes: []ax.Lane{{Name: "bulk"}}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.N == 2 {
 				return reply(500, strings.Repeat("x", 100_000), "X-Why: none"), nil
@@ -280,7 +280,7 @@ func TestAPIErrorTellsAll(t *testing.T) {
 // TestAPIConcurrentUse of one task and one scheduler by many.
 func TestAPIConcurrentUse(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 8}, func(t *tester) {
-		t.Server.Reply = after(dMS, 200, "ok")
+		t.Server.Reply = after(dms, 200, "ok")
 		task := ax.Must(ax.Request{Method: "PUT", URL: at("/x"), JSON: map[string]int{"a": 1}, Header: dHeader("X-A", "1")}.Task())
 		errs := make(chan error, 100)
 		for range 100 {

@@ -134,7 +134,7 @@ func TestAPIConfigIsCopied(t *testing.T) {
 	cfg := ax.Config{
 		Rate: []ax.Rate{{Limit: 1000, Per: time.Hour}}, Dedupe: &ax.Dedupe{Window: time.Hour, IgnoreHeaders: []string{"X-Nonce"}},
 		Lanes:   []ax.Lane{{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 1, Rate: []ax.Rate{{Limit: 1000, Per: time.Hour}}}},
-		Budgets: map[string]ax.Budget{"o": {MaxConcurrent: 5}}, Retry: &ax.Retry{Max: 1, BaseDelay: dMS},
+		Budgets: map[string]ax.Budget{"o": {MaxConcurrent: 5}}, Retry: &ax.Retry{Max: 1, BaseDelay: dms},
 	}
 	bubble(t, cfg, func(t *tester) {
 		cfg.Rate[0].Limit, cfg.Lanes[0].Rate[0].Limit = 1, 1
@@ -146,7 +146,7 @@ func TestAPIConfigIsCopied(t *testing.T) {
 			if h.URL.Path == "/503" {
 				return reply(503, ""), nil
 			}
-			return after(100*dMS, 200, "")(h)
+			return after(100*dms, 200, "")(h)
 		}
 		a, b := t.Go(dBG, ax.Request{URL: at("/x"), Owner: "o"}), t.Go(dBG, ax.Request{URL: at("/y"), Owner: "o"})
 		require.NoError(t, (<-a).Err)

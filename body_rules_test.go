@@ -97,14 +97,14 @@ func TestBodyStreamHoldsItsSlot(t *testing.T) {
 					require.Zero(t, r.At, "headers alone are the answer")
 					require.EqualValues(t, 1, t.S.Stats().Succeeded, "the task ended, its slot lives on")
 					next := t.Go(dBG, dGet("/next"))
-					t.Until(1500 * dMS)
+					t.Until(1500 * dms)
 					require.Equal(t, 1, t.Server.Count())
-					want := 1500 * dMS
+					want := 1500 * dms
 					if drain {
 						got, err := io.ReadAll(r.Resp.Body)
 						require.NoError(t, err)
 						require.Equal(t, "ab", string(got))
-						want = 3500 * dMS
+						want = 3500 * dms
 					}
 					require.NoError(t, r.Resp.Body.Close())
 					require.Equal(t, want, (<-next).At)
@@ -120,7 +120,7 @@ func TestBodyStreamHoldsItsSlot(t *testing.T) {
 
 // TestBodyAttemptTimeout covers the body of a buffered answer, of a stream only the headers.
 func TestBodyAttemptTimeout(t *testing.T) {
-	bubble(t, ax.Config{AttemptTimeout: 1500 * dMS}, func(t *tester) {
+	bubble(t, ax.Config{AttemptTimeout: 1500 * dms}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.URL.Path == "/late" {
 				return after(2*time.Second, 200, "")(h)
@@ -131,10 +131,10 @@ func TestBodyAttemptTimeout(t *testing.T) {
 		require.ErrorIs(t, buffered.Err, context.DeadlineExceeded)
 		require.NotErrorIs(t, buffered.Err, context.Canceled)
 		require.True(t, dError(t, buffered.Err).Timeout())
-		require.Equal(t, 1500*dMS, buffered.At)
+		require.Equal(t, 1500*dms, buffered.At)
 		stream := t.Do(dBG, ax.Request{URL: at("/x"), Stream: true})
 		require.Equal(t, "abc", dText(t, stream.Resp.Response))
-		require.Equal(t, 4500*dMS, t.At())
+		require.Equal(t, 4500*dms, t.At())
 		late := t.Do(dBG, ax.Request{URL: at("/late"), Stream: true})
 		require.ErrorIs(t, late.Err, context.DeadlineExceeded)
 		require.Equal(t, 6*time.Second, late.At)
@@ -146,7 +146,7 @@ func TestBodyIdleTimeout(t *testing.T) {
 	for _, c := range []struct {
 		gap  time.Duration
 		ends bool
-	}{{900 * dMS, false}, {1100 * dMS, true}} {
+	}{{900 * dms, false}, {1100 * dms, true}} {
 		bubble(t, ax.Config{MaxConcurrent: 1, IdleTimeout: time.Second}, func(t *tester) {
 			var body *dTrickle
 			t.Server.Reply = func(h *hit) (*http.Response, error) {

@@ -52,9 +52,9 @@ func TestForceBreaker(t *testing.T) {
 			t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, "")})
 			fOpen(t)
 			c := t.Go(t.Context(), fGet("/"))
-			t.Until(fSec)
+			t.Until(fsec)
 			require.NoError(t, t.S.ForceBreaker("a.test", ax.BreakerForceClosed))
-			require.Equal(t, fSec, (<-c).At)
+			require.Equal(t, fsec, (<-c).At)
 		})
 	})
 	t.Run("unknown", func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestF6TransitionsAreOrderedEventsAndOneLogLineEach(t *testing.T) {
 		for range 2 {
 			t.Do(t.Context(), fGet("/"))
 		}
-		t.Until(3*fSec + 3*fSec)
+		t.Until(3*fsec + 3*fsec)
 		t.Do(t.Context(), fGet("/"))
 		require.Equal(t, fBreakerKinds, ev.Kinds(fBreakerKinds...))
 		for i, e := range ev.Of(fBreakerKinds...) {

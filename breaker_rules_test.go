@@ -62,12 +62,12 @@ func TestF6OpensAboveTheRate(t *testing.T) {
 }
 
 func TestF6OldOutcomesNoLongerCount(t *testing.T) {
-	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 4, MaxAge: 10 * fSec}}, func(t *tester) {
+	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 4, MaxAge: 10 * fsec}}, func(t *tester) {
 		t.Server.Reply = fOutcomes("FFFSFFFF")
 		for range 3 {
 			t.Do(t.Context(), fGet("/"))
 		}
-		t.Until(10*fSec + 1)
+		t.Until(10*fsec + 1)
 		t.Do(t.Context(), fGet("/"))
 		require.Equal(t, ax.BreakerClosed, fLane(t).Breaker, "one sample is fewer than MinCalls")
 		for i := range 3 {
@@ -83,12 +83,12 @@ func TestF6SlowSuccessIsAFailure(t *testing.T) {
 		reply fReply
 		want  ax.BreakerState
 	}{
-		{after(fSec-1, 200, "x"), ax.BreakerClosed},
-		{after(fSec+1, 200, "x"), ax.BreakerOpen},
-		{after(fSec+1, 404, "x"), ax.BreakerOpen},
+		{after(fsec-1, 200, "x"), ax.BreakerClosed},
+		{after(fsec+1, 200, "x"), ax.BreakerOpen},
+		{after(fsec+1, 404, "x"), ax.BreakerOpen},
 	}
 	for _, row := range rows {
-		bubble(t, ax.Config{Retry: fRetry(2), Breaker: &ax.Breaker{Window: 1, SlowCall: fSec}}, func(t *tester) {
+		bubble(t, ax.Config{Retry: fRetry(2), Breaker: &ax.Breaker{Window: 1, SlowCall: fsec}}, func(t *tester) {
 			t.Server.Reply = row.reply
 			require.Equal(t, "x", fBody(t, t.Do(t.Context(), fGet("/"))))
 			require.Equal(t, 1, t.Server.Count(), "the caller has its answer, slow or not")
@@ -111,8 +111,8 @@ func (b *fSlowBody) Read(p []byte) (int, error) {
 }
 
 func TestF6SlowCallIsMeasuredToTheEndOfTheBody(t *testing.T) {
-	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1, SlowCall: fSec}}, func(t *tester) {
-		t.Server.Reply = fWith(200, &fSlowBody{fStream{left: 4}, 2 * fSec}, 4)
+	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1, SlowCall: fsec}}, func(t *tester) {
+		t.Server.Reply = fWith(200, &fSlowBody{fStream{left: 4}, 2 * fsec}, 4)
 		require.NoError(t, t.Do(t.Context(), fGet("/")).Err)
 		require.Equal(t, ax.BreakerOpen, fLane(t).Breaker)
 	})
@@ -126,11 +126,11 @@ func TestF6IsFailureReplacesTheRule(t *testing.T) {
 			return o.Response != nil && o.Response.StatusCode == 404
 		}}
 		bubble(t, ax.Config{Breaker: b}, func(t *tester) {
-			t.Server.Reply = after(5*fMS, status, "")
+			t.Server.Reply = after(5*fms, status, "")
 			t.Do(t.Context(), fGet("/"))
 			require.Equal(t, status == 404, fLane(t).Breaker == ax.BreakerOpen)
 			require.Equal(t, 1, seen.Attempt)
-			require.Equal(t, 5*fMS, seen.Took)
+			require.Equal(t, 5*fms, seen.Took)
 			require.Equal(t, "GET", seen.Task.Method())
 		})
 	}
@@ -141,7 +141,7 @@ func TestF6IsFailureIsNotAskedAboutNeutralOutcomes(t *testing.T) {
 	bubble(t, ax.Config{Breaker: b}, func(t *tester) {
 		t.Server.Reply = fHang
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(fMS, cancel)
+		time.AfterFunc(fms, cancel)
 		require.ErrorIs(t, t.Do(ctx, fGet("/")).Err, context.Canceled)
 		require.Equal(t, ax.BreakerClosed, fLane(t).Breaker)
 	})
@@ -151,14 +151,14 @@ func TestF6OpenHoldParksUntilTheProbe(t *testing.T) {
 	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
 		t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, "")})
 		fOpen(t)
-		c := t.GoAt(fSec, t.Context(), fGet("/"))
-		t.Until(2 * fSec)
+		c := t.GoAt(fsec, t.Context(), fGet("/"))
+		t.Until(2 * fsec)
 		st := t.S.Stats()
 		require.Equal(t, []int{0, 0, 1}, []int{st.Active, st.Queued, st.Parked})
 		require.Equal(t, 1, st.Lanes["a.test"].Parked)
 		r := <-c
-		require.Equal(t, 3*fSec, r.At, "OpenFor is 3 s unless set")
-		require.Equal(t, 2*fSec, r.Resp.Waited)
+		require.Equal(t, 3*fsec, r.At, "OpenFor is 3 s unless set")
+		require.Equal(t, 2*fsec, r.Resp.Waited)
 		require.Equal(t, 1, r.Resp.Attempts)
 	})
 }
@@ -167,7 +167,7 @@ func TestF6OpenHoldKnowsTheEarliestStart(t *testing.T) {
 	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
 		t.Server.Reply = fAnswer(500, "")
 		fOpen(t)
-		ctx, cancel := context.WithTimeout(t.Context(), fSec)
+		ctx, cancel := context.WithTimeout(t.Context(), fsec)
 		defer cancel()
 		res := t.Do(ctx, fGet("/"))
 		require.Zero(t, res.At)
@@ -182,25 +182,25 @@ func TestF6OpenHoldKnowsTheEarliestStart(t *testing.T) {
 
 func TestF6OpenRejectRefusesAtOnce(t *testing.T) {
 	ev := &fEvents{}
-	bubble(t, ax.Config{OnEvent: ev.Add, Retry: fRetry(5), Breaker: &ax.Breaker{Window: 1, OpenFor: 5 * fSec, WhenOpen: ax.OpenReject}}, func(t *tester) {
+	bubble(t, ax.Config{OnEvent: ev.Add, Retry: fRetry(5), Breaker: &ax.Breaker{Window: 1, OpenFor: 5 * fsec, WhenOpen: ax.OpenReject}}, func(t *tester) {
 		t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, "")})
 		r := fGet("/bad")
 		r.NoRetry = true
 		t.Do(t.Context(), r)
-		t.Until(2 * fSec)
+		t.Until(2 * fsec)
 		res := t.Do(t.Context(), fGet("/"))
-		require.Equal(t, 2*fSec, res.At)
+		require.Equal(t, 2*fsec, res.At)
 		require.ErrorIs(t, res.Err, ax.ErrCircuitOpen)
 		e := fError(t, res.Err)
 		require.Equal(t, "admit", e.Op)
 		require.Equal(t, "a.test", e.Lane)
-		require.Equal(t, 3*fSec, e.RetryAfter)
+		require.Equal(t, 3*fsec, e.RetryAfter)
 		require.Zero(t, e.Attempts)
 		require.False(t, e.Timeout())
 		require.EqualValues(t, 1, t.S.Stats().Rejected)
 		require.Len(t, ev.Of(ax.EventRejected), 1)
 		require.Equal(t, 1, t.Server.Count())
-		t.Until(5 * fSec)
+		t.Until(5 * fsec)
 		require.Equal(t, 200, t.Do(t.Context(), fGet("/")).Status(), "the first after OpenFor is the probe")
 	})
 }

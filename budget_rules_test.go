@@ -24,25 +24,25 @@ func TestL7OverQueueParksAndLetsOthersPass(t *testing.T) {
 		b    ax.Budget
 		want []time.Duration // ends of ann's tasks, each of 100 ms
 	}{
-		"rate":       {ax.Budget{Rate: ax.PerSecond(2)}, []time.Duration{100 * fMS, 100 * fMS, 1100 * fMS, 1100 * fMS}},
-		"running":    {ax.Budget{MaxConcurrent: 1}, []time.Duration{100 * fMS, 200 * fMS, 300 * fMS, 400 * fMS}},
-		"two rates":  {ax.Budget{Rate: []ax.Rate{{Limit: 2}, {Limit: 3, Per: 10 * fSec}}}, []time.Duration{100 * fMS, 100 * fMS, 1100 * fMS, 10100 * fMS}},
-		"both kinds": {ax.Budget{Rate: ax.PerSecond(3), MaxConcurrent: 1}, []time.Duration{100 * fMS, 200 * fMS, 300 * fMS, 1100 * fMS}},
+		"rate":       {ax.Budget{Rate: ax.PerSecond(2)}, []time.Duration{100 * fms, 100 * fms, 1100 * fms, 1100 * fms}},
+		"running":    {ax.Budget{MaxConcurrent: 1}, []time.Duration{100 * fms, 200 * fms, 300 * fms, 400 * fms}},
+		"two rates":  {ax.Budget{Rate: []ax.Rate{{Limit: 2}, {Limit: 3, Per: 10 * fsec}}}, []time.Duration{100 * fms, 100 * fms, 1100 * fms, 10100 * fms}},
+		"both kinds": {ax.Budget{Rate: ax.PerSecond(3), MaxConcurrent: 1}, []time.Duration{100 * fms, 200 * fms, 300 * fms, 1100 * fms}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, ax.Config{Budgets: fAnn(row.b)}, func(t *tester) {
-				t.Server.Reply = after(100*fMS, 200, "")
+				t.Server.Reply = after(100*fms, 200, "")
 				var calls []*ax.Call
 				for range 4 {
 					calls = append(calls, t.S.Submit(t.Context(), ax.Must(fOwned("ann", "/").Task())))
 				}
 				bob := t.Go(t.Context(), fOwned("bob", "/"))
-				t.Until(fMS)
+				t.Until(fms)
 				st := t.S.Stats()
 				require.Zero(t, st.Queued, "over budget is parked, not queued")
 				require.Positive(t, st.Parked)
-				require.Equal(t, 100*fMS, (<-bob).At, "another owner is not delayed")
+				require.Equal(t, 100*fms, (<-bob).At, "another owner is not delayed")
 				for i, c := range calls {
 					_, err := c.Result()
 					require.NoError(t, err)
@@ -62,22 +62,22 @@ func TestL7OverRejectAndOverFallback(t *testing.T) {
 		ev := &fEvents{}
 		bubble(t, ax.Config{OnEvent: ev.Add, Budgets: fAnn(ax.Budget{Rate: ax.PerSecond(2), Over: over})}, func(t *tester) {
 			t.Do(t.Context(), fOwned("ann", "/"))
-			t.Until(400 * fMS)
+			t.Until(400 * fms)
 			t.Do(t.Context(), fOwned("ann", "/"))
 			res := t.Do(t.Context(), fOwned("ann", "/"))
-			require.Equal(t, 400*fMS, res.At)
+			require.Equal(t, 400*fms, res.At)
 			require.ErrorIs(t, res.Err, ax.ErrBudget, "OverFallback without a fallback is a refusal too")
 			e := fError(t, res.Err)
 			require.Equal(t, "admit", e.Op)
 			require.Equal(t, "ann", e.Owner)
 			require.ErrorContains(t, e, "ann")
-			require.Equal(t, 600*fMS, e.RetryAfter, "when it is free again")
+			require.Equal(t, 600*fms, e.RetryAfter, "when it is free again")
 			require.Len(t, ev.Of(ax.EventOverBudget), 1)
 			require.Equal(t, "ann", ev.Of(ax.EventOverBudget)[0].Owner)
 			require.EqualValues(t, 1, t.S.Stats().Rejected)
 			require.EqualValues(t, 1, t.S.Stats().Owners["ann"].Over)
 			require.NoError(t, t.Do(t.Context(), fOwned("bob", "/")).Err)
-			t.Until(fSec)
+			t.Until(fsec)
 			require.NoError(t, t.Do(t.Context(), fOwned("ann", "/")).Err)
 		})
 	}
@@ -87,15 +87,15 @@ func TestL7AFullOwnerQueueAlwaysRefuses(t *testing.T) {
 	for _, over := range []ax.OverAction{ax.OverQueue, ax.OverFallback, ax.OverReject} {
 		t.Run(fmt.Sprint(over), func(t *testing.T) {
 			bubble(t, ax.Config{MaxConcurrent: 1, Budgets: fAnn(ax.Budget{MaxQueue: 2, Over: over})}, func(t *tester) {
-				t.Server.Reply = after(fSec, 200, "")
+				t.Server.Reply = after(fsec, 200, "")
 				var cs []<-chan result
 				for range 3 {
 					cs = append(cs, t.Go(t.Context(), fOwned("ann", "/")))
-					time.Sleep(fMS)
+					time.Sleep(fms)
 				}
 				require.Equal(t, 2, t.S.Stats().Owners["ann"].Queued)
 				res := t.Do(t.Context(), fOwned("ann", "/"))
-				require.Equal(t, 3*fMS, res.At)
+				require.Equal(t, 3*fms, res.At)
 				require.ErrorIs(t, res.Err, ax.ErrBudget)
 				bob := t.Go(t.Context(), fOwned("bob", "/"))
 				for _, c := range append(cs, bob) {
@@ -109,10 +109,10 @@ func TestL7AFullOwnerQueueAlwaysRefuses(t *testing.T) {
 // TestL7OneWarningPerOwnerAndWindow however many tasks are over.
 func TestL7OneWarningPerOwnerAndWindow(t *testing.T) {
 	log := &fLog{}
-	b := map[string]ax.Budget{"ann": {Rate: ax.PerSecond(1), Over: ax.OverReject}, "bob": {Rate: []ax.Rate{{Limit: 1, Per: 10 * fSec}}, Over: ax.OverReject}}
+	b := map[string]ax.Budget{"ann": {Rate: ax.PerSecond(1), Over: ax.OverReject}, "bob": {Rate: []ax.Rate{{Limit: 1, Per: 10 * fsec}}, Over: ax.OverReject}}
 	bubble(t, ax.Config{Logger: log.Logger(), Budgets: b}, func(t *tester) {
 		for i := range 40 { // 4 s: four windows of ann, one of bob
-			t.Until(time.Duration(i)*100*fMS + fMS)
+			t.Until(time.Duration(i)*100*fms + fms)
 			for range 5 {
 				t.Do(t.Context(), fOwned("ann", "/"))
 				t.Do(t.Context(), fOwned("bob", "/"))
@@ -120,7 +120,7 @@ func TestL7OneWarningPerOwnerAndWindow(t *testing.T) {
 		}
 		require.Len(t, log.Lines("level=WARN", "ann"), 4)
 		require.Len(t, log.Lines("level=WARN", "bob"), 1)
-		t.Until(12 * fSec)
+		t.Until(12 * fsec)
 		for range 3 {
 			t.Do(t.Context(), fOwned("bob", "/"))
 		}
@@ -132,9 +132,9 @@ func TestL7OneWarningPerOwnerAndWindow(t *testing.T) {
 func TestL7BudgetWithoutWindowWarnsToo(t *testing.T) {
 	log := &fLog{}
 	bubble(t, ax.Config{Logger: log.Logger(), Budgets: fAnn(ax.Budget{MaxConcurrent: 1, Over: ax.OverReject})}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		c := t.Go(t.Context(), fOwned("ann", "/"))
-		t.Until(fMS)
+		t.Until(fms)
 		for range 100 {
 			require.ErrorIs(t, t.Do(t.Context(), fOwned("ann", "/")).Err, ax.ErrBudget)
 		}
@@ -181,26 +181,26 @@ func TestL7OwnerFromTheContext(t *testing.T) {
 
 func TestSetBudgetIsLive(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
-		t.Server.Reply = after(100*fMS, 200, "")
+		t.Server.Reply = after(100*fms, 200, "")
 		require.NoError(t, t.S.SetBudget("ann", ax.Budget{MaxConcurrent: 1}))
 		var cs []<-chan result
 		for range 10 {
 			cs = append(cs, t.Go(t.Context(), fOwned("ann", "/")))
 		}
-		t.Until(50 * fMS)
+		t.Until(50 * fms)
 		require.Equal(t, 1, t.Server.Active())
 		require.Equal(t, 1, t.S.Stats().Owners["ann"].Active)
 		require.Equal(t, 9, t.S.Stats().Owners["ann"].Queued)
 		require.NoError(t, t.S.SetBudget("ann", ax.Budget{MaxConcurrent: 4}))
-		t.Until(51 * fMS)
+		t.Until(51 * fms)
 		require.Equal(t, 4, t.Server.Active(), "at once, not at the next end")
 		require.NoError(t, t.S.SetBudget("ann", ax.Budget{MaxConcurrent: 2}))
-		t.Until(110 * fMS)
+		t.Until(110 * fms)
 		require.LessOrEqual(t, t.Server.Active(), 3, "nothing is killed, it drains")
-		t.Until(160 * fMS)
+		t.Until(160 * fms)
 		require.Equal(t, 2, t.Server.Active())
 		require.NoError(t, t.S.SetBudget("ann", ax.Budget{}))
-		t.Until(161 * fMS)
+		t.Until(161 * fms)
 		require.Equal(t, 10, t.Server.Count(), "the zero budget lifts every limit")
 		for _, c := range cs {
 			require.NoError(t, (<-c).Err)
@@ -220,7 +220,7 @@ func TestL7MaxConcurrentHoldsHoweverContended(t *testing.T) {
 				}
 				defer anns.Add(-1)
 			}
-			return after(time.Duration(1+h.N%17)*fMS, 200+h.N%5/4*303, "")(h)
+			return after(time.Duration(1+h.N%17)*fms, 200+h.N%5/4*303, "")(h)
 		}
 		var calls []*ax.Call
 		for i := range 2000 {
@@ -228,7 +228,7 @@ func TestL7MaxConcurrentHoldsHoweverContended(t *testing.T) {
 			r := ax.Request{URL: fmt.Sprintf("http://%s-h%d.test/", owner, i%7), Owner: owner}
 			calls = append(calls, t.S.Submit(t.Context(), ax.Must(r.Task())))
 			if i%50 == 0 {
-				time.Sleep(fMS)
+				time.Sleep(fms)
 				require.LessOrEqual(t, t.S.Stats().Owners["ann"].Active, 3)
 			}
 			if i%11 == 0 {
@@ -248,7 +248,7 @@ func TestL7MaxConcurrentHoldsHoweverContended(t *testing.T) {
 
 func TestL7RetriesAndHedgesCostSharedAnswersDoNot(t *testing.T) {
 	bubble(t, ax.Config{Retry: fRetry(1), Dedupe: &ax.Dedupe{Window: time.Minute}, Budgets: fAnn(ax.Budget{Rate: []ax.Rate{{Limit: 3, Per: time.Hour}}, Over: ax.OverReject})}, func(t *tester) {
-		t.Server.Reply = fScript(fAnswer(503, ""), after(100*fMS, 200, ""))
+		t.Server.Reply = fScript(fAnswer(503, ""), after(100*fms, 200, ""))
 		require.Equal(t, 200, t.Do(t.Context(), fOwned("ann", "/1")).Status())
 		require.EqualValues(t, 2, t.S.Stats().Owners["ann"].Started, "the retry paid")
 		for range 10 {
@@ -264,9 +264,9 @@ func TestL7RetriesAndHedgesCostSharedAnswersDoNot(t *testing.T) {
 
 func TestL7ACancelledWaiterTookNothing(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 1, Budgets: fAnn(ax.Budget{Rate: []ax.Rate{{Limit: 2, Per: time.Hour}}, MaxConcurrent: 1, MaxQueue: 1})}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		first := t.Go(t.Context(), fOwned("ann", "/"))
-		t.Until(fMS)
+		t.Until(fms)
 		for range 100 {
 			c := t.S.Submit(t.Context(), ax.Must(fOwned("ann", "/").Task()))
 			c.Cancel()
@@ -274,7 +274,7 @@ func TestL7ACancelledWaiterTookNothing(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled, "its place in the owner's queue was free again")
 		}
 		require.NoError(t, (<-first).Err)
-		require.Equal(t, 2*fSec, t.Do(t.Context(), fOwned("ann", "/")).At, "the second start was left")
+		require.Equal(t, 2*fsec, t.Do(t.Context(), fOwned("ann", "/")).At, "the second start was left")
 	})
 }
 
@@ -285,16 +285,16 @@ func TestD3AFlightParkedByItsPayerIsTakenOver(t *testing.T) {
 		t.Do(t.Context(), fOwned("ann", "/spent"))
 		ctx, cancel := context.WithCancel(t.Context())
 		a := t.Go(ctx, fOwned("ann", "/"))
-		t.Until(fMS)
+		t.Until(fms)
 		b := t.Go(t.Context(), fOwned("ann", "/"))
-		t.Until(2 * fMS)
+		t.Until(2 * fms)
 		require.EqualValues(t, 1, t.S.Stats().Coalesced)
 		require.Positive(t, t.S.Stats().Parked)
 		cancel()
 		require.ErrorIs(t, (<-a).Err, context.Canceled)
 		r := <-b
 		require.NoError(t, r.Err)
-		require.Equal(t, fSec, r.At, "it goes on for who is left")
+		require.Equal(t, fsec, r.At, "it goes on for who is left")
 		require.Equal(t, 2, t.Server.Count())
 		require.EqualValues(t, 2, t.S.Stats().Owners["ann"].Started, "paid once")
 	})
@@ -303,13 +303,13 @@ func TestD3AFlightParkedByItsPayerIsTakenOver(t *testing.T) {
 // TestCaseH47 a noisy neighbour fills its own quota, not the gate.
 func TestCaseH47NoisyNeighbour(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 4, Budgets: map[string]ax.Budget{"A": {MaxConcurrent: 2, MaxQueue: 100}}}, func(t *tester) {
-		t.Server.Reply = after(50*fMS, 200, "")
+		t.Server.Reply = after(50*fms, 200, "")
 		var as []*ax.Call
 		for range 1000 {
 			as = append(as, t.S.Submit(t.Context(), ax.Must(fOwned("A", "/").Task())))
 		}
 		b := t.Go(t.Context(), fOwned("B", "/"))
-		t.Until(fMS)
+		t.Until(fms)
 		refused := 0
 		for _, c := range as {
 			select {
@@ -325,11 +325,11 @@ func TestCaseH47NoisyNeighbour(t *testing.T) {
 		require.Equal(t, 898, refused)
 		o := t.S.Stats().Owners["A"]
 		require.Equal(t, []int{2, 100}, []int{o.Active, o.Queued})
-		require.Equal(t, 50*fMS, (<-b).At, "B began at once")
+		require.Equal(t, 50*fms, (<-b).At, "B began at once")
 		for _, c := range as {
 			c.Result()
 		}
-		require.Equal(t, 51*50*fMS, t.At())
+		require.Equal(t, 51*50*fms, t.At())
 		require.Equal(t, 103, t.Server.Count())
 		require.Zero(t, t.S.Stats().Owners["A"].Active+t.S.Stats().Owners["A"].Queued)
 	})
@@ -355,26 +355,26 @@ func TestL7WaitingOwnersAreWarnedAboutOnceToo(t *testing.T) {
 		for range 20 {
 			cs = append(cs, t.Go(t.Context(), fOwned("ann", "/")))
 		}
-		t.Until(500 * fMS)
+		t.Until(500 * fms)
 		require.Len(t, log.Lines("level=WARN", "ann"), 1)
 		for _, c := range cs {
 			require.NoError(t, (<-c).Err)
 		}
-		require.Equal(t, 9*fSec, t.At())
+		require.Equal(t, 9*fsec, t.At())
 		require.LessOrEqual(t, len(log.Lines("level=WARN", "ann")), 10, "at most one for each window")
 	})
 }
 
 // TestL7TheDeadlineKnowsTheOwnersNextToken: who cannot live to see it is refused at once [L5].
 func TestL7TheDeadlineKnowsTheOwnersNextToken(t *testing.T) {
-	bubble(t, ax.Config{Budgets: fAnn(ax.Budget{Rate: []ax.Rate{{Limit: 1, Per: 10 * fSec}}})}, func(t *tester) {
+	bubble(t, ax.Config{Budgets: fAnn(ax.Budget{Rate: []ax.Rate{{Limit: 1, Per: 10 * fsec}}})}, func(t *tester) {
 		require.NoError(t, t.Do(t.Context(), fOwned("ann", "/")).Err)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*fSec)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*fsec)
 		defer cancel()
 		res := t.Do(ctx, fOwned("ann", "/"))
 		require.Zero(t, res.At)
 		require.ErrorIs(t, res.Err, ax.ErrWouldExceedDeadline)
-		require.Equal(t, 10*fSec, t.Do(t.Context(), fOwned("ann", "/")).At, "it took nothing")
+		require.Equal(t, 10*fsec, t.Do(t.Context(), fOwned("ann", "/")).At, "it took nothing")
 	})
 }
 

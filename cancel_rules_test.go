@@ -50,20 +50,20 @@ func TestX1EveryEndAnswersAtOnceAndSaysWhich(t *testing.T) {
 				defer cancel(nil)
 				sc := t.S.Scope(t.Context())
 				t.S.Submit(t.Context(), ax.Must(ax.Request{URL: "http://b.test/hang"}.Task())) // fills lane b
-				time.Sleep(fMS)
+				time.Sleep(fms)
 				var calls []*ax.Call
 				for i := range 2 {
 					r := ax.Request{URL: []string{at("/hang"), "http://b.test/hang"}[i], Tags: []string{"x"}, Supersede: strconv.Itoa(i)}
 					calls = append(calls, sc.Submit(ctx, ax.Must(r.Task())))
-					time.Sleep(fMS)
+					time.Sleep(fms)
 				}
 				require.Equal(t, 2, t.S.Stats().Active)
 				require.Equal(t, 1, t.S.Stats().Queued)
-				t.Until(fSec)
+				t.Until(fsec)
 				row.end(t, sc, cancel, calls)
 				for i, c := range calls {
 					_, err := c.Result()
-					require.Equal(t, fSec, t.At(), "at once")
+					require.Equal(t, fsec, t.At(), "at once")
 					require.ErrorIs(t, err, context.Canceled)
 					for _, want := range row.want {
 						require.ErrorIs(t, err, want)
@@ -72,9 +72,9 @@ func TestX1EveryEndAnswersAtOnceAndSaysWhich(t *testing.T) {
 					require.Equal(t, []string{"attempt", "queue"}[i], fError(t, err).Op)
 					require.Equal(t, ax.EventCanceled, ev.End(t, c.Seq()).Kind)
 				}
-				time.Sleep(fMS)
+				time.Sleep(fms)
 				require.True(t, t.Server.Hits()[1].Canceled, "the connection is torn down")
-				require.Equal(t, fSec, t.Server.Hits()[1].End)
+				require.Equal(t, fsec, t.Server.Hits()[1].End)
 				require.GreaterOrEqual(t, t.S.Stats().Canceled, uint64(2))
 				require.Len(t, fHostHits(t, "b.test"), 1, "the queued one was never sent")
 				require.Zero(t, t.S.CancelTag("x"), "no entry is left")
@@ -87,10 +87,10 @@ func TestX1TheCallersDeadlineIsACancel(t *testing.T) {
 	ev := &fEvents{}
 	bubble(t, ax.Config{OnEvent: ev.Add}, func(t *tester) {
 		t.Server.Reply = fHang
-		ctx, cancel := context.WithTimeout(t.Context(), fSec)
+		ctx, cancel := context.WithTimeout(t.Context(), fsec)
 		defer cancel()
 		res := t.Do(ctx, fGet("/"))
-		require.Equal(t, fSec, res.At)
+		require.Equal(t, fsec, res.At)
 		require.ErrorIs(t, res.Err, context.DeadlineExceeded)
 		require.True(t, fError(t, res.Err).Timeout())
 		require.Len(t, ev.Of(ax.EventCanceled), 1)
@@ -100,15 +100,15 @@ func TestX1TheCallersDeadlineIsACancel(t *testing.T) {
 // TestX1ADeafTransportKeepsItsSlotButNotItsCaller: a Call is answered, the gate stays true.
 func TestX1ADeafTransportKeepsItsSlotButNotItsCaller(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 1}, func(t *tester) {
-		t.Server.Reply = func(h *hit) (*http.Response, error) { time.Sleep(10 * fSec); return reply(200, ""), nil }
+		t.Server.Reply = func(h *hit) (*http.Response, error) { time.Sleep(10 * fsec); return reply(200, ""), nil }
 		c := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
-		t.Until(fSec)
+		t.Until(fsec)
 		c.Cancel()
 		_, err := c.Result()
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, fSec, t.At())
+		require.Equal(t, fsec, t.At())
 		require.Equal(t, 1, t.S.Stats().Active, "the slot is what the wire holds")
-		require.Equal(t, 20*fSec, t.Do(t.Context(), fGet("/")).At)
+		require.Equal(t, 20*fsec, t.Do(t.Context(), fGet("/")).At)
 		require.Equal(t, 1, t.Server.Peak())
 	})
 }
@@ -147,13 +147,13 @@ func TestTagsCountExactlyAndBearAnImmediateResubmit(t *testing.T) {
 
 func TestTagsOfSharersCountCallersAndSpareOthers(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "x")
+		t.Server.Reply = after(fsec, 200, "x")
 		tagged := []<-chan result{}
 		for range 3 {
 			tagged = append(tagged, t.Go(t.Context(), ax.Request{URL: at("/"), Tags: []string{"x"}}))
 		}
 		free := t.Go(t.Context(), fGet("/"))
-		t.Until(fMS)
+		t.Until(fms)
 		require.Equal(t, 3, t.S.CancelTag("x"))
 		for _, c := range tagged {
 			require.ErrorIs(t, (<-c).Err, ax.ErrCanceledByTag)

@@ -35,7 +35,7 @@ func TestCaseH07EarlierBodiesAreClosed(t *testing.T) {
 	tr.MaxConnsPerHost = 1
 	dial := tr.DialContext
 	tr.DialContext = dCountDials(dial, &dials)
-	s, err := ax.New(&http.Client{Transport: tr}, ax.Config{Retry: &ax.Retry{Max: 2, BaseDelay: 10 * dMS}})
+	s, err := ax.New(&http.Client{Transport: tr}, ax.Config{Retry: &ax.Retry{Max: 2, BaseDelay: 10 * dms}})
 	require.NoError(t, err)
 	defer s.Close()
 	start := time.Now()
@@ -54,7 +54,7 @@ func TestCaseH08BodyAfterDo(t *testing.T) {
 			s, srv := dLoop(t, ax.Config{AttemptTimeout: 5 * time.Second}, false, func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(200)
 				w.(http.Flusher).Flush()
-				dPause(r.Context(), 50*dMS)
+				dPause(r.Context(), 50*dms)
 				io.WriteString(w, strings.Repeat("x", size))
 			})
 			resp, err := s.Send(dBG, ax.Request{URL: srv.URL, Stream: stream})
@@ -68,7 +68,7 @@ func TestCaseH08BodyAfterDo(t *testing.T) {
 	}
 	bubble(t, ax.Config{AttemptTimeout: time.Second}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			return dReply(dNewTrickle(h.Context(), 50*dMS, "a", "b")), nil
+			return dReply(dNewTrickle(h.Context(), 50*dms, "a", "b")), nil
 		}
 		r := t.Do(dBG, ax.Request{URL: at("/x"), Stream: true})
 		require.NoError(t, t.Server.Hits()[0].Context().Err())
@@ -127,7 +127,7 @@ func TestCaseH56TruncatedAnswers(t *testing.T) {
 			return
 		}
 		for s.Stats().Coalesced < 2 && r.Context().Err() == nil {
-			dPause(r.Context(), dMS)
+			dPause(r.Context(), dms)
 		}
 		io.WriteString(w, full[:500])
 		w.(http.Flusher).Flush()
@@ -166,7 +166,7 @@ func (b *dEndless) Close() error               { b.closed.Add(1); return nil }
 func TestCaseH59GiantErrorBodies(t *testing.T) {
 	for _, length := range []int64{-1, 500 << 20} {
 		for _, stream := range []bool{false, true} {
-			bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: 100 * dMS, Jitter: ax.NoJitter}}, func(t *tester) {
+			bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: 100 * dms, Jitter: ax.NoJitter}}, func(t *tester) {
 				body := &dEndless{}
 				t.Server.Reply = func(h *hit) (*http.Response, error) {
 					if h.N > 1 {
@@ -178,7 +178,7 @@ func TestCaseH59GiantErrorBodies(t *testing.T) {
 				}
 				r := t.Do(dBG, ax.Request{URL: at("/x"), Stream: stream})
 				require.NoError(t, r.Err)
-				require.Equal(t, 100*dMS, r.At)
+				require.Equal(t, 100*dms, r.At)
 				require.Equal(t, "fine", dText(t, r.Resp.Response))
 				require.LessOrEqual(t, body.read.Load(), int64(300_000))
 				require.EqualValues(t, 1, min(body.closed.Load(), 1), "closed")
@@ -203,10 +203,10 @@ func TestCaseH61SecondQueueInTheTransport(t *testing.T) {
 				order = append(order, r.URL.Path)
 				mu.Unlock()
 				if r.URL.Path == "/0" { // so that one slot is free long before the others
-					dPause(r.Context(), 60*dMS)
+					dPause(r.Context(), 60*dms)
 					return
 				}
-				dPause(r.Context(), 200*dMS)
+				dPause(r.Context(), 200*dms)
 			}))
 			srv.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: c.carry}
 			if srv.EnableHTTP2 = c.h2; c.h2 {
@@ -233,7 +233,7 @@ func TestCaseH61SecondQueueInTheTransport(t *testing.T) {
 
 // dCrowd sends 50 requests through a gate of 50 and cancels 30 of them.
 func dCrowd(t *testing.T, client *http.Client, url string) {
-	s, err := ax.New(client, ax.Config{MaxConcurrent: 50, AttemptTimeout: 300 * dMS})
+	s, err := ax.New(client, ax.Config{MaxConcurrent: 50, AttemptTimeout: 300 * dms})
 	require.NoError(t, err)
 	defer s.Close()
 	var stay, leave []*ax.Call
@@ -249,14 +249,14 @@ func dCrowd(t *testing.T, client *http.Client, url string) {
 			stay = append(stay, c)
 		}
 	}
-	dPause(dBG, 50*dMS)
+	dPause(dBG, 50*dms)
 	start := time.Now()
 	require.Equal(t, len(leave), s.CancelTag("leave"))
 	for _, c := range leave {
 		_, err := c.Result()
 		require.ErrorIs(t, err, ax.ErrCanceledByTag)
 	}
-	require.Less(t, time.Since(start), 50*dMS)
+	require.Less(t, time.Since(start), 50*dms)
 	dEventually(t, func() bool { return s.Stats().Active <= len(stay) }, "cancelled attempts free their slots")
 	for _, c := range stay {
 		resp, err := c.Result()

@@ -16,9 +16,9 @@ import (
 func TestCaseH18CallerCancellationsDoNotOpen(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 200, Breaker: &ax.Breaker{Window: 2, MinCalls: 1}}, func(t *tester) {
 		t.Server.Reply = fPaths(map[string]fReply{
-			"/": after(200*fMS, 200, ""),
+			"/": after(200*fms, 200, ""),
 			"/text": func(h *hit) (*http.Response, error) {
-				if h.Sleep(200*fMS) != nil {
+				if h.Sleep(200*fms) != nil {
 					return nil, errors.New("context canceled") // only the text says so
 				}
 				return reply(200, ""), nil
@@ -26,23 +26,23 @@ func TestCaseH18CallerCancellationsDoNotOpen(t *testing.T) {
 		})
 		var cs []<-chan result
 		for i := range 100 {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*fMS) // the parent's deadline
+			ctx, cancel := context.WithTimeout(t.Context(), 10*fms) // the parent's deadline
 			if i%2 == 0 {
 				ctx, cancel = context.WithCancel(t.Context())
-				time.AfterFunc(10*fMS, cancel)
+				time.AfterFunc(10*fms, cancel)
 			}
 			defer cancel()
 			cs = append(cs, t.Go(ctx, fGet([]string{"/", "/text"}[i/2%2])))
 		}
 		for i, c := range cs {
 			r := <-c
-			require.Equal(t, 10*fMS, r.At)
+			require.Equal(t, 10*fms, r.At)
 			require.ErrorIs(t, r.Err, []error{context.Canceled, context.DeadlineExceeded}[i%2])
 		}
 		require.Equal(t, ax.BreakerClosed, fLane(t).Breaker)
 		require.Zero(t, fLane(t).Failures)
 		require.EqualValues(t, 100, t.S.Stats().Canceled)
-		require.Equal(t, 210*fMS, t.Do(t.Context(), fGet("/")).At)
+		require.Equal(t, 210*fms, t.Do(t.Context(), fGet("/")).At)
 	})
 }
 
@@ -54,7 +54,7 @@ func TestCaseH19HalfOpenLetsNoCrowdThrough(t *testing.T) {
 				if h.N == 1 {
 					return reply(500, ""), nil
 				}
-				h.Sleep(200 * fMS)
+				h.Sleep(200 * fms)
 				if h.N == 4 {
 					return reply(verdict, ""), nil
 				}
@@ -63,19 +63,19 @@ func TestCaseH19HalfOpenLetsNoCrowdThrough(t *testing.T) {
 			fOpen(t)
 			var cs []<-chan result
 			for range 100 {
-				cs = append(cs, t.GoAt(3*fSec, t.Context(), fGet("/")))
+				cs = append(cs, t.GoAt(3*fsec, t.Context(), fGet("/")))
 			}
-			t.Until(3*fSec + 199*fMS)
+			t.Until(3*fsec + 199*fms)
 			require.Equal(t, 4, t.Server.Count())
 			require.Equal(t, 97, fLane(t).Parked)
-			t.Until(3*fSec + 201*fMS)
+			t.Until(3*fsec + 201*fms)
 			if verdict == 200 {
 				require.Equal(t, ax.BreakerRamping, fLane(t).Breaker)
 			} else {
 				require.Equal(t, ax.BreakerOpen, fLane(t).Breaker)
-				t.Until(6*fSec + 199*fMS)
+				t.Until(6*fsec + 199*fms)
 				require.Equal(t, 4, t.Server.Count(), "a full new pause")
-				t.Until(6*fSec + 201*fMS)
+				t.Until(6*fsec + 201*fms)
 				require.Equal(t, 7, t.Server.Count(), "then exactly three again")
 			}
 			for _, c := range cs {
@@ -99,8 +99,8 @@ func TestCaseH20ProbePermitIsNeverStranded(t *testing.T) {
 			bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}}, func(t *tester) {
 				t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, ""), "/probe": end})
 				fOpen(t)
-				t.Until(3 * fSec)
-				ctx, cancel := context.WithTimeout(t.Context(), 50*fMS)
+				t.Until(3 * fsec)
+				ctx, cancel := context.WithTimeout(t.Context(), 50*fms)
 				defer cancel()
 				_, err := t.S.Submit(ctx, ax.Must(fGet("/probe").Task())).Result()
 				require.Equal(t, name == "404", err == nil)
@@ -109,7 +109,7 @@ func TestCaseH20ProbePermitIsNeverStranded(t *testing.T) {
 				if res.Err != nil {
 					require.ErrorIs(t, res.Err, ax.ErrCircuitOpen)
 					require.Positive(t, fError(t, res.Err).RetryAfter)
-					time.Sleep(3 * fSec)
+					time.Sleep(3 * fsec)
 					res = t.Do(t.Context(), fGet("/next"))
 				}
 				require.NoError(t, res.Err)
@@ -120,18 +120,18 @@ func TestCaseH20ProbePermitIsNeverStranded(t *testing.T) {
 	t.Run("refused by the gate", func(t *testing.T) {
 		bubble(t, ax.Config{MaxConcurrent: 1, Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
 			t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, "")})
-			t.Server.Reply = fHosts(map[string]fReply{"b.test": after(10*fSec, 200, ""), "a.test": t.Server.Reply})
+			t.Server.Reply = fHosts(map[string]fReply{"b.test": after(10*fsec, 200, ""), "a.test": t.Server.Reply})
 			fOpen(t)
 			b := t.Go(t.Context(), ax.Request{URL: "http://b.test/"})
-			t.Until(3500 * fMS) // half-open could be, the gate is not free
+			t.Until(3500 * fms) // half-open could be, the gate is not free
 			r := fGet("/")
 			r.NoWait = true
 			require.ErrorIs(t, t.Do(t.Context(), r).Err, ax.ErrWouldWait)
 			r = fGet("/")
-			r.QueueTimeout = fSec
+			r.QueueTimeout = fsec
 			require.ErrorIs(t, t.Do(t.Context(), r).Err, ax.ErrQueueTimeout)
 			require.NoError(t, (<-b).Err)
-			require.Equal(t, 10*fSec, t.Do(t.Context(), fGet("/")).At)
+			require.Equal(t, 10*fsec, t.Do(t.Context(), fGet("/")).At)
 			require.Equal(t, ax.BreakerRamping, fLane(t).Breaker)
 		})
 	})
@@ -140,8 +140,8 @@ func TestCaseH20ProbePermitIsNeverStranded(t *testing.T) {
 // TestCaseH21 the breaker's own refusals are neither retried nor counted.
 func TestCaseH21OwnRejectionsAreNotRetriedNorCounted(t *testing.T) {
 	cfg := ax.Config{
-		Retry:   &ax.Retry{Max: 5, BaseDelay: 100 * fMS},
-		Breaker: &ax.Breaker{Window: 1, OpenFor: 5 * fSec, WhenOpen: ax.OpenReject},
+		Retry:   &ax.Retry{Max: 5, BaseDelay: 100 * fms},
+		Breaker: &ax.Breaker{Window: 1, OpenFor: 5 * fsec, WhenOpen: ax.OpenReject},
 	}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, "")})
@@ -150,9 +150,9 @@ func TestCaseH21OwnRejectionsAreNotRetriedNorCounted(t *testing.T) {
 		t.Do(t.Context(), r)
 		before := fLane(t)
 		for i := range 50 {
-			t.Until(time.Duration(i) * 99 * fMS)
+			t.Until(time.Duration(i) * 99 * fms)
 			res := t.Do(t.Context(), fGet("/"))
-			require.Equal(t, time.Duration(i)*99*fMS, res.At)
+			require.Equal(t, time.Duration(i)*99*fms, res.At)
 			require.ErrorIs(t, res.Err, ax.ErrCircuitOpen)
 		}
 		require.Equal(t, 1, t.Server.Count())
@@ -162,10 +162,10 @@ func TestCaseH21OwnRejectionsAreNotRetriedNorCounted(t *testing.T) {
 		r = fGet("/")
 		r.Fallback = &ax.Fallback{Alternate: alt}
 		res := t.Do(t.Context(), r)
-		require.Equal(t, 4851*fMS, res.At)
+		require.Equal(t, 4851*fms, res.At)
 		require.Equal(t, ax.FromAlternate, res.Resp.Source)
 		require.ErrorIs(t, res.Resp.Cause, ax.ErrCircuitOpen)
-		t.Until(5 * fSec)
+		t.Until(5 * fsec)
 		require.NoError(t, t.Do(t.Context(), fGet("/")).Err, "the open period was not extended")
 	})
 }
@@ -188,7 +188,7 @@ func TestCaseH22LowTraffic(t *testing.T) {
 			t.Server.Reply = fOutcomes(outcomes)
 			for range 10 {
 				t.Do(t.Context(), fGet("/"))
-				time.Sleep(5 * fSec)
+				time.Sleep(5 * fsec)
 			}
 			if want == ax.BreakerClosed {
 				require.Equal(t, want, fLane(t).Breaker)
@@ -218,7 +218,7 @@ func TestCaseH24CallbacksMayCallBack(t *testing.T) {
 	var nested []error
 	ev := &fEvents{}
 	var panicking atomic.Bool
-	cfg := ax.Config{Retry: fRetry(1), Breaker: &ax.Breaker{Window: 1, OpenFor: fSec}, Logger: (&fLog{}).Logger()}
+	cfg := ax.Config{Retry: fRetry(1), Breaker: &ax.Breaker{Window: 1, OpenFor: fsec}, Logger: (&fLog{}).Logger()}
 	cfg.OnEvent = func(e ax.Event) {
 		ev.Add(e)
 		if panicking.Load() {
@@ -244,7 +244,7 @@ func TestCaseH24CallbacksMayCallBack(t *testing.T) {
 		for _, err := range nested {
 			require.NoError(t, err)
 		}
-		t.Until(10 * fSec)
+		t.Until(10 * fsec)
 		panicking.Store(true)
 		for range 20 {
 			require.NoError(t, t.Do(t.Context(), fGet("/")).Err)
@@ -255,15 +255,15 @@ func TestCaseH24CallbacksMayCallBack(t *testing.T) {
 
 // TestCaseH25 a lane that recovers is not knocked over by those who waited.
 func TestCaseH25NoStampedeAfterRecovery(t *testing.T) {
-	const limit, ramp = 100, 4 * fSec
+	const limit, ramp = 100, 4 * fsec
 	bubble(t, ax.Config{MaxConcurrent: limit, Breaker: &ax.Breaker{Window: 1, Ramp: ramp}}, func(t *tester) {
 		var failed atomic.Int64 // when the server first fell over, in nanoseconds
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.N == 1 {
 				return reply(500, ""), nil
 			}
-			crowded := t.Server.Active() > 20 && h.At < 4050*fMS // the first second after the good probe
-			h.Sleep(50 * fMS)
+			crowded := t.Server.Active() > 20 && h.At < 4050*fms // the first second after the good probe
+			h.Sleep(50 * fms)
 			if crowded {
 				failed.CompareAndSwap(0, int64(t.At()))
 				return reply(503, ""), nil
@@ -281,7 +281,7 @@ func TestCaseH25NoStampedeAfterRecovery(t *testing.T) {
 		hits := t.Server.Hits()[1:]
 		require.Len(t, hits, 1000)
 		good := hits[0].End
-		require.Equal(t, 3050*fMS, good)
+		require.Equal(t, 3050*fms, good)
 		for i, h := range hits[1:] {
 			if first := failed.Load(); first > 0 && int64(h.At) >= first {
 				break // it re-opened: the test below has that
@@ -300,9 +300,9 @@ func TestCaseH25NoStampedeAfterRecovery(t *testing.T) {
 
 // TestCaseH25 the second half: a failure on the way up re-opens for a full OpenFor.
 func TestCaseH25FailureOnTheRampReopens(t *testing.T) {
-	bubble(t, ax.Config{MaxConcurrent: 100, Breaker: &ax.Breaker{Window: 1, Ramp: 4 * fSec}}, func(t *tester) {
+	bubble(t, ax.Config{MaxConcurrent: 100, Breaker: &ax.Breaker{Window: 1, Ramp: 4 * fsec}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			h.Sleep(50 * fMS)
+			h.Sleep(50 * fms)
 			if h.N == 1 || h.N == 30 {
 				return reply(503, ""), nil
 			}
@@ -321,11 +321,11 @@ func TestCaseH25FailureOnTheRampReopens(t *testing.T) {
 		reopened := hits[29].End
 		var next []time.Duration
 		for _, h := range hits {
-			require.False(t, h.At > reopened && h.At < reopened+3*fSec, "a start at %v, while open", h.At)
-			if h.At >= reopened+3*fSec && h.At < reopened+3050*fMS {
+			require.False(t, h.At > reopened && h.At < reopened+3*fsec, "a start at %v, while open", h.At)
+			if h.At >= reopened+3*fsec && h.At < reopened+3050*fms {
 				next = append(next, h.At)
 			}
 		}
-		require.Equal(t, []time.Duration{reopened + 3*fSec}, next, "one probe again")
+		require.Equal(t, []time.Duration{reopened + 3*fsec}, next, "one probe again")
 	})
 }

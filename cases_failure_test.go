@@ -22,7 +22,7 @@ import (
 
 // TestCaseH09 a backoff, a Retry-After and a pause all end with the caller.
 func TestCaseH09SleepHonoursCancel(t *testing.T) {
-	slow := &ax.Retry{BaseDelay: 10 * fSec, Jitter: ax.NoJitter}
+	slow := &ax.Retry{BaseDelay: 10 * fsec, Jitter: ax.NoJitter}
 	rows := map[string]struct {
 		header string
 		op     string
@@ -32,9 +32,9 @@ func TestCaseH09SleepHonoursCancel(t *testing.T) {
 			bubble(t, ax.Config{Retry: slow}, func(t *tester) {
 				t.Server.Reply = fAnswer(503, "busy", row.header)
 				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(100*fMS, cancel)
+				time.AfterFunc(100*fms, cancel)
 				res := t.Do(ctx, fGet("/"))
-				require.Equal(t, 100*fMS, res.At)
+				require.Equal(t, 100*fms, res.At)
 				require.ErrorIs(t, res.Err, context.Canceled)
 				e := fError(t, res.Err)
 				require.Equal(t, row.op, e.Op)
@@ -49,15 +49,15 @@ func TestCaseH09SleepHonoursCancel(t *testing.T) {
 			})
 		})
 	}
-	for name, cfg := range map[string]ax.Config{"lane pause": {}, "open breaker": {Breaker: &ax.Breaker{Window: 1, OpenFor: 10 * fSec}}} {
+	for name, cfg := range map[string]ax.Config{"lane pause": {}, "open breaker": {Breaker: &ax.Breaker{Window: 1, OpenFor: 10 * fsec}}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, cfg, func(t *tester) {
 				t.Server.Reply = fAnswer(503, "", "Retry-After: 10")
 				t.Do(t.Context(), fGet("/"))
 				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(100*fMS, cancel)
+				time.AfterFunc(100*fms, cancel)
 				res := t.Do(ctx, fGet("/"))
-				require.Equal(t, 100*fMS, res.At)
+				require.Equal(t, 100*fms, res.At)
 				require.ErrorIs(t, res.Err, context.Canceled)
 				require.Equal(t, "queue", fError(t, res.Err).Op)
 				require.Equal(t, 1, t.Server.Count())
@@ -72,18 +72,18 @@ func TestCaseH10NoWaitForAnImpossibleRetry(t *testing.T) {
 		reply fReply
 		base  time.Duration
 	}{
-		"Retry-After":     {fAnswer(503, "busy", "Retry-After: 5"), 100 * fMS},
-		"own delay":       {fAnswer(503, "busy"), 3 * fSec},
-		"transport error": {fBreak(errFWire), 3 * fSec},
+		"Retry-After":     {fAnswer(503, "busy", "Retry-After: 5"), 100 * fms},
+		"own delay":       {fAnswer(503, "busy"), 3 * fsec},
+		"transport error": {fBreak(errFWire), 3 * fsec},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: row.base, Jitter: ax.NoJitter}}, func(t *tester) {
-				t.Server.Reply = func(h *hit) (*http.Response, error) { h.Sleep(50 * fMS); return row.reply(h) }
-				ctx, cancel := context.WithTimeout(t.Context(), fSec)
+				t.Server.Reply = func(h *hit) (*http.Response, error) { h.Sleep(50 * fms); return row.reply(h) }
+				ctx, cancel := context.WithTimeout(t.Context(), fsec)
 				defer cancel()
 				res := t.Do(ctx, fGet("/"))
-				require.Equal(t, 50*fMS, res.At)
+				require.Equal(t, 50*fms, res.At)
 				require.Equal(t, 1, t.Server.Count())
 				if name == "transport error" {
 					require.ErrorIs(t, res.Err, errFWire)
@@ -157,9 +157,9 @@ func TestCaseH11FinalFailureIsNotAnonymised(t *testing.T) {
 // TestCaseH16 no number of attempts turns the backoff into a hot loop.
 func TestCaseH16BackoffNeverOverflows(t *testing.T) {
 	rows := []ax.Retry{
-		{Max: 200, BaseDelay: 100 * fMS, MaxDelay: 10 * fSec, Jitter: ax.NoJitter},
-		{Max: 200, BaseDelay: 1, MaxDelay: 10 * fSec, Jitter: ax.NoJitter},
-		{Max: 200, BaseDelay: 10 * fSec, MaxDelay: 10 * fSec, Jitter: ax.NoJitter},
+		{Max: 200, BaseDelay: 100 * fms, MaxDelay: 10 * fsec, Jitter: ax.NoJitter},
+		{Max: 200, BaseDelay: 1, MaxDelay: 10 * fsec, Jitter: ax.NoJitter},
+		{Max: 200, BaseDelay: 10 * fsec, MaxDelay: 10 * fsec, Jitter: ax.NoJitter},
 	}
 	for _, p := range rows {
 		t.Run(p.BaseDelay.String(), func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestCaseH16BackoffNeverOverflows(t *testing.T) {
 						select {
 						case <-keep:
 							return
-						case <-time.After(fSec):
+						case <-time.After(fsec):
 							r := fGet("/first")
 							r.NoRetry = true
 							t.S.Do(context.Background(), ax.Must(r.Task()))
@@ -226,25 +226,25 @@ func TestCaseH17NonIdempotentReplays(t *testing.T) {
 
 // TestCaseH35 the total time is one budget for all attempts.
 func TestCaseH35TotalTimeBudget(t *testing.T) {
-	for _, base := range []time.Duration{fMS, 4 * fMS, 10 * fMS} {
+	for _, base := range []time.Duration{fms, 4 * fms, 10 * fms} {
 		t.Run(base.String(), func(t *testing.T) {
-			bubble(t, ax.Config{AttemptTimeout: 95 * fMS, Retry: &ax.Retry{Max: 5, BaseDelay: base, Jitter: ax.NoJitter}}, func(t *tester) {
+			bubble(t, ax.Config{AttemptTimeout: 95 * fms, Retry: &ax.Retry{Max: 5, BaseDelay: base, Jitter: ax.NoJitter}}, func(t *tester) {
 				t.Server.Reply = fHang
-				ctx, cancel := context.WithTimeout(t.Context(), 100*fMS)
+				ctx, cancel := context.WithTimeout(t.Context(), 100*fms)
 				defer cancel()
 				res := t.Do(ctx, fGet("/"))
 				require.ErrorIs(t, res.Err, context.DeadlineExceeded)
 				require.True(t, fError(t, res.Err).Timeout())
 				hits := t.Server.Hits()
-				if base >= 5*fMS { // the retry would begin past the deadline: the first outcome is final
-					require.Equal(t, 95*fMS, res.At)
+				if base >= 5*fms { // the retry would begin past the deadline: the first outcome is final
+					require.Equal(t, 95*fms, res.At)
 					require.Len(t, hits, 1)
 					return
 				}
-				require.Equal(t, 100*fMS, res.At)
+				require.Equal(t, 100*fms, res.At)
 				require.Len(t, hits, 2)
-				require.Equal(t, 95*fMS+base, hits[1].At, "the backoff counts")
-				require.Equal(t, 100*fMS, hits[1].End, "it gets only the rest")
+				require.Equal(t, 95*fms+base, hits[1].At, "the backoff counts")
+				require.Equal(t, 100*fms, hits[1].End, "it gets only the rest")
 			})
 		})
 	}
@@ -252,7 +252,7 @@ func TestCaseH35TotalTimeBudget(t *testing.T) {
 
 // TestCaseH42 the budget dries up in an outage and refills after it.
 func TestCaseH42RetryBudgetRefills(t *testing.T) {
-	bubble(t, ax.Config{Retry: &ax.Retry{Budget: 0.2, BaseDelay: 50 * fMS}}, func(t *tester) {
+	bubble(t, ax.Config{Retry: &ax.Retry{Budget: 0.2, BaseDelay: 50 * fms}}, func(t *tester) {
 		var down atomic.Bool
 		down.Store(true)
 		t.Server.Reply = func(*hit) (*http.Response, error) {
@@ -263,14 +263,14 @@ func TestCaseH42RetryBudgetRefills(t *testing.T) {
 		}
 		var cs []<-chan result
 		for i := range 100 {
-			cs = append(cs, t.GoAt(time.Duration(i)*100*fMS, t.Context(), fGet(fmt.Sprint("/", i))))
+			cs = append(cs, t.GoAt(time.Duration(i)*100*fms, t.Context(), fGet(fmt.Sprint("/", i))))
 		}
 		refused := 0
 		for i, c := range cs {
 			r := <-c
 			require.NoError(t, r.Err)
 			require.Equal(t, 503, r.Status())
-			require.Equal(t, time.Duration(i)*100*fMS, fPathHits(t, fmt.Sprint("/", i))[0], "a first attempt is never blocked")
+			require.Equal(t, time.Duration(i)*100*fms, fPathHits(t, fmt.Sprint("/", i))[0], "a first attempt is never blocked")
 			if errors.Is(r.Resp.Cause, ax.ErrRetryBudget) {
 				refused++
 			}
@@ -280,7 +280,7 @@ func TestCaseH42RetryBudgetRefills(t *testing.T) {
 		require.Greater(t, t.Server.Count(), 103, "the budget was used, too")
 
 		down.Store(false)
-		t.Until(25 * fSec)
+		t.Until(25 * fsec)
 		require.Equal(t, 200, t.Do(t.Context(), fGet("/healthy")).Status())
 		t.Server.Reply = fScript(fAnswer(503, ""), fAnswer(200, ""))
 		res := t.Do(t.Context(), fGet("/once-more"))
@@ -313,7 +313,7 @@ func TestCaseH43HopelessErrors(t *testing.T) {
 				w := &fWire{tr: http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 					return nil, errors.New("must not dial")
 				}}}
-				s, err := ax.New(&http.Client{Transport: w}, ax.Config{Retry: &ax.Retry{Max: 5, BaseDelay: fSec, Jitter: ax.NoJitter}})
+				s, err := ax.New(&http.Client{Transport: w}, ax.Config{Retry: &ax.Retry{Max: 5, BaseDelay: fsec, Jitter: ax.NoJitter}})
 				require.NoError(t, err)
 				defer s.Close()
 				start := time.Now()

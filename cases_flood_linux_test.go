@@ -25,9 +25,9 @@ type dFlood struct {
 func dFloodSize() dFlood {
 	switch {
 	case testing.Short():
-		return dFlood{1, 200, 50 * dMS}
+		return dFlood{1, 200, 50 * dms}
 	case dRace:
-		return dFlood{10, 1000, 250 * dMS}
+		return dFlood{10, 1000, 250 * dms}
 	}
 	return dFlood{4, 2500, time.Second}
 }
@@ -66,11 +66,11 @@ func TestFloodOfTimeouts(t *testing.T) {
 	for wave := range size.waves {
 		start := time.Now()
 		dWave(t, s, srv.URL, size, wave, &answered, &timedOut)
-		require.Less(t, time.Since(start), timeout+timeout/5+500*dMS, "nobody waits past the timeout")
+		require.Less(t, time.Since(start), timeout+timeout/5+500*dms, "nobody waits past the timeout")
 	}
 	tr.CloseIdleConnections()
 	var end dUsage
-	dWithin(t, 500*dMS, func() bool {
+	dWithin(t, 500*dms, func() bool {
 		end = dUse(t)
 		return end.Goroutines <= base.Goroutines+2 && end.Files <= base.Files+2 && end.Heap <= base.Heap+16<<20 // the runtime keeps the descriptors of tens of thousands of goroutines
 	}, func() string { return fmt.Sprintf("before %+v, half a second after %+v", base, end) })
@@ -117,7 +117,7 @@ func dTimedOut(err error) bool {
 
 // dWithin waits up to d for ok; outside bubbles.
 func dWithin(t *testing.T, d time.Duration, ok func() bool, msg func() string) {
-	for deadline := time.Now().Add(d); !ok(); dPause(dBG, 5*dMS) {
+	for deadline := time.Now().Add(d); !ok(); dPause(dBG, 5*dms) {
 		if time.Now().After(deadline) {
 			require.Fail(t, msg())
 		}

@@ -23,7 +23,7 @@ func TestCaseH33RequestInsideARequest(t *testing.T) {
 		bubble(t, cfg, func(t *tester) {
 			t.Server.Reply = func(h *hit) (*http.Response, error) {
 				if h.URL.Path != "/outer" {
-					return after(50*dMS, 200, "")(h)
+					return after(50*dms, 200, "")(h)
 				}
 				if name == "Transport" {
 					req, err := http.NewRequestWithContext(h.Context(), "GET", at("/token"), nil)
@@ -40,14 +40,14 @@ func TestCaseH33RequestInsideARequest(t *testing.T) {
 			}
 			var chans []<-chan result
 			for range 5 {
-				ctx, cancel := context.WithTimeout(dBG, 500*dMS)
+				ctx, cancel := context.WithTimeout(dBG, 500*dms)
 				defer cancel()
 				chans = append(chans, t.Go(ctx, dGet("/outer")))
 			}
 			for _, c := range chans {
 				r := <-c
 				require.NoError(t, r.Err)
-				require.Equal(t, 50*dMS, r.At)
+				require.Equal(t, 50*dms, r.At)
 			}
 			require.Equal(t, 10, t.Server.Count())
 			require.Equal(t, 10, t.Server.Peak())
@@ -78,23 +78,23 @@ func TestCaseH39DeadContexts(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(dBG)
 		queued := t.Go(ctx, dGet("/queued"))
-		t.Until(100 * dMS)
+		t.Until(100 * dms)
 		require.Equal(t, 1, t.S.Stats().Queued)
 		cancel()
-		require.Equal(t, 100*dMS, (<-queued).At)
+		require.Equal(t, 100*dms, (<-queued).At)
 		require.Zero(t, t.S.Stats().Queued)
 
 		behind := t.Go(both, dGet("/behind"))
 		synctest.Wait()
 		next := t.Go(dBG, dGet("/quick"))
-		t.Until(200 * dMS)
+		t.Until(200 * dms)
 		leave()
 		for _, c := range []<-chan result{running, behind} {
 			r := <-c
 			require.ErrorIs(t, r.Err, context.Canceled)
-			require.Equal(t, 200*dMS, r.At)
+			require.Equal(t, 200*dms, r.At)
 		}
-		require.Equal(t, 200*dMS, (<-next).At)
+		require.Equal(t, 200*dms, (<-next).At)
 		require.Equal(t, []string{"/running", "/quick"}, t.Server.Paths())
 	})
 }
@@ -116,7 +116,7 @@ func TestCaseH45StaleIsBoundedAndHonest(t *testing.T) {
 				return reply(fault, "bad"), nil
 			}
 			require.Equal(t, "v1", dText(t, t.Do(dBG, dGet("/x")).Resp.Response))
-			t.Until(500 * dMS)
+			t.Until(500 * dms)
 			require.Equal(t, ax.FromWindow, t.Do(dBG, dGet("/x")).Resp.Source)
 			require.Equal(t, 1, t.Server.Count())
 			t.Until(3 * time.Second)
@@ -155,7 +155,7 @@ func TestCaseH46ShutdownBasics(t *testing.T) {
 	boom := errors.New("reset by peer")
 	bubble(t, ax.Config{MaxConcurrent: 3}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			h.Sleep(200 * dMS)
+			h.Sleep(200 * dms)
 			if h.URL.Path == "/1" {
 				return nil, boom
 			}
@@ -166,17 +166,17 @@ func TestCaseH46ShutdownBasics(t *testing.T) {
 			chans = append(chans, t.Go(dBG, dGet(fmt.Sprint("/", i))))
 			synctest.Wait()
 		}
-		t.Until(100 * dMS)
+		t.Until(100 * dms)
 		ctx, cancel := context.WithTimeout(dBG, time.Second)
 		defer cancel()
 		first, second := dShutdown(t, ctx), dShutdown(t, ctx)
 		synctest.Wait()
 		refused := t.Do(dBG, dGet("/new"))
 		require.ErrorIs(t, refused.Err, ax.ErrClosed)
-		require.Equal(t, 100*dMS, refused.At)
+		require.Equal(t, 100*dms, refused.At)
 		for i, c := range chans {
 			r := <-c
-			require.Equal(t, time.Duration(i/3+1)*200*dMS, r.At)
+			require.Equal(t, time.Duration(i/3+1)*200*dms, r.At)
 			if i == 1 {
 				require.ErrorIs(t, r.Err, boom)
 			} else {
@@ -186,7 +186,7 @@ func TestCaseH46ShutdownBasics(t *testing.T) {
 		for _, c := range []<-chan result{first, second} {
 			r := <-c
 			require.NoError(t, r.Err)
-			require.Equal(t, 600*dMS, r.At)
+			require.Equal(t, 600*dms, r.At)
 		}
 		t.Until(time.Minute)
 		require.Equal(t, 8, t.Server.Count(), "nothing starts after the return")
@@ -251,9 +251,9 @@ func TestCaseH53ClientTimeoutOverAQueue(t *testing.T) {
 		hog := t.S.Submit(dBG, ax.Must(dGet("/hog").Task()))
 		synctest.Wait()
 		client := dClient(t)
-		client.Timeout = 100 * dMS
+		client.Timeout = 100 * dms
 		_, err := client.Get(at("/x"))
-		require.Equal(t, 100*dMS, t.At())
+		require.Equal(t, 100*dms, t.At())
 		var timeout interface{ Timeout() bool }
 		require.ErrorAs(t, err, &timeout)
 		require.True(t, timeout.Timeout())
@@ -265,7 +265,7 @@ func TestCaseH53ClientTimeoutOverAQueue(t *testing.T) {
 		hog.Cancel()
 		synctest.Wait()
 		require.Equal(t, 200, t.Do(dBG, dGet("/quick")).Status())
-		require.Equal(t, 100*dMS, t.At())
+		require.Equal(t, 100*dms, t.At())
 	})
 }
 
@@ -279,7 +279,7 @@ func TestCaseH54RedirectTakesTheLaneOfItsTarget(t *testing.T) {
 				if h.URL.Host == "a.test" {
 					return reply(302, "", "Location: http://b.test/landed"), nil
 				}
-				return after(100*dMS, 500, "")(h)
+				return after(100*dms, 500, "")(h)
 			}
 			done := make(chan time.Duration, 4)
 			for range 4 {
@@ -299,7 +299,7 @@ func TestCaseH54RedirectTakesTheLaneOfItsTarget(t *testing.T) {
 				synctest.Wait()
 			}
 			for i := range 4 {
-				require.Equal(t, time.Duration(i+1)*100*dMS, <-done)
+				require.Equal(t, time.Duration(i+1)*100*dms, <-done)
 			}
 			var free time.Duration // the end of b's latest request
 			for _, h := range t.Server.Hits() {

@@ -21,19 +21,19 @@ import (
 // TestCaseH01FirstCallersCancel hurts nobody else.
 func TestCaseH01FirstCallersCancel(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = after(200*dMS, 200, "")
+		t.Server.Reply = after(200*dms, 200, "")
 		ctx, cancel := context.WithCancel(dBG)
 		a := t.Go(ctx, dGet("/x"))
-		b, c := t.GoAt(5*dMS, dBG, dGet("/x")), t.GoAt(5*dMS, dBG, dGet("/x"))
-		t.Until(20 * dMS)
+		b, c := t.GoAt(5*dms, dBG, dGet("/x")), t.GoAt(5*dms, dBG, dGet("/x"))
+		t.Until(20 * dms)
 		cancel()
 		r := <-a
 		require.ErrorIs(t, r.Err, context.Canceled)
-		require.Equal(t, 20*dMS, r.At)
+		require.Equal(t, 20*dms, r.At)
 		for _, ch := range []<-chan result{b, c} {
 			r = <-ch
 			require.Equal(t, 200, r.Status())
-			require.Equal(t, 200*dMS, r.At)
+			require.Equal(t, 200*dms, r.At)
 		}
 		require.Equal(t, 1, t.Server.Count())
 		require.False(t, t.Server.Hits()[0].Canceled)
@@ -44,31 +44,31 @@ func TestCaseH01FirstCallersCancel(t *testing.T) {
 func TestCaseH02ReferenceCounting(t *testing.T) {
 	for _, allLeave := range []bool{false, true} {
 		bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-			t.Server.Reply = after(300*dMS, 200, "")
+			t.Server.Reply = after(300*dms, 200, "")
 			ctx, leave := context.WithCancel(dBG)
 			defer leave()
 			a, b := t.Go(ctx, dGet("/x")), t.Go(ctx, dGet("/x"))
-			t.Until(10 * dMS)
-			short, cancel := context.WithTimeout(ctx, 50*dMS)
+			t.Until(10 * dms)
+			short, cancel := context.WithTimeout(ctx, 50*dms)
 			defer cancel()
 			c := t.Do(short, dGet("/x"))
 			require.ErrorIs(t, c.Err, context.DeadlineExceeded)
-			require.Equal(t, 60*dMS, c.At)
-			d := t.GoAt(100*dMS, ctx, dGet("/x"))
-			t.Until(119 * dMS)
+			require.Equal(t, 60*dms, c.At)
+			d := t.GoAt(100*dms, ctx, dGet("/x"))
+			t.Until(119 * dms)
 			require.NoError(t, t.Server.Hits()[0].Context().Err(), "not before the last one leaves")
 			if allLeave {
-				t.Until(120 * dMS)
+				t.Until(120 * dms)
 				leave()
 			}
 			for _, ch := range []<-chan result{a, b, d} {
 				r := <-ch
 				if allLeave {
 					require.ErrorIs(t, r.Err, context.Canceled)
-					require.Equal(t, 120*dMS, r.At)
+					require.Equal(t, 120*dms, r.At)
 				} else {
 					require.Equal(t, 200, r.Status())
-					require.Equal(t, 300*dMS, r.At)
+					require.Equal(t, 300*dms, r.At)
 				}
 			}
 			synctest.Wait()
@@ -84,7 +84,7 @@ func TestCaseH03Identity(t *testing.T) {
 	for _, header := range []string{"Authorization", "Cookie", "If-None-Match", "Range", "Accept"} {
 		bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}}, func(t *tester) {
 			t.Server.Reply = func(h *hit) (*http.Response, error) {
-				h.Sleep(100 * dMS)
+				h.Sleep(100 * dms)
 				return reply(200, h.Header.Get(header)), nil
 			}
 			one := t.Go(dBG, ax.Request{URL: at("/x"), Header: dHeader(header, "one")})
@@ -95,7 +95,7 @@ func TestCaseH03Identity(t *testing.T) {
 		})
 	}
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = after(100*dMS, 200, "")
+		t.Server.Reply = after(100*dms, 200, "")
 		post := ax.Request{Method: "POST", URL: at("/x"), Body: []byte("same")}
 		chans := []<-chan result{t.Go(dBG, post), t.Go(dBG, post), t.Go(dBG, dGet("/x?a=1&b=2")), t.Go(dBG, dGet("/x?b=2&a=1"))}
 		for _, c := range chans {
@@ -111,7 +111,7 @@ func TestCaseH04EachReadsItsOwnBody(t *testing.T) {
 	var s *ax.Scheduler
 	s, srv := dLoop(t, ax.Config{Dedupe: &ax.Dedupe{}}, false, func(w http.ResponseWriter, r *http.Request) {
 		for s.Stats().Coalesced < 7 && r.Context().Err() == nil {
-			dPause(r.Context(), dMS)
+			dPause(r.Context(), dms)
 		}
 		w.Header().Set("Trailer", "X-After")
 		w.Header().Set("X-A", "1")
@@ -162,7 +162,7 @@ func TestCaseH05PanicOrGoexit(t *testing.T) {
 		cfg := ax.Config{MaxConcurrent: 1, Rate: []ax.Rate{{Limit: 2, Per: time.Hour}}, Dedupe: &ax.Dedupe{}}
 		bubble(t, cfg, func(t *tester) {
 			t.Server.Reply = func(h *hit) (*http.Response, error) {
-				h.Sleep(20 * dMS)
+				h.Sleep(20 * dms)
 				if h.N == 1 {
 					blow()
 				}
@@ -176,11 +176,11 @@ func TestCaseH05PanicOrGoexit(t *testing.T) {
 				resp, err := c.Result()
 				require.Error(t, err, name)
 				require.Nil(t, resp)
-				require.Equal(t, 20*dMS, t.At())
+				require.Equal(t, 20*dms, t.At())
 			}
 			got := t.Do(dBG, dGet("/x"))
 			require.Equal(t, 200, got.Status(), name)
-			require.Equal(t, 40*dMS, got.At)
+			require.Equal(t, 40*dms, got.At)
 			require.Equal(t, 2, t.Server.Count())
 		})
 	}
@@ -209,9 +209,9 @@ func TestCaseH06FinishedFlights(t *testing.T) {
 		}
 		require.Equal(t, 2*rounds, exec.Count())
 	})
-	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: 100 * dMS}}, func(t *tester) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: 100 * dms}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			h.Sleep(10 * dMS)
+			h.Sleep(10 * dms)
 			if h.N == 1 {
 				return nil, boom
 			}
@@ -225,9 +225,9 @@ func TestCaseH06FinishedFlights(t *testing.T) {
 			require.ErrorIs(t, (<-c).Err, boom)
 		}
 		require.Equal(t, ax.FromNetwork, t.Do(dBG, dGet("/x")).Resp.Source)
-		t.Until(119 * dMS)
+		t.Until(119 * dms)
 		require.Equal(t, ax.FromWindow, t.Do(dBG, dGet("/x")).Resp.Source)
-		t.Until(121 * dMS)
+		t.Until(121 * dms)
 		require.Equal(t, ax.FromNetwork, t.Do(dBG, dGet("/x")).Resp.Source)
 		require.Equal(t, 3, t.Server.Count())
 	})
@@ -260,9 +260,9 @@ func TestCaseH27HandOverMeetsCancel(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 4, MaxQueue: ax.NoLimit}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.URL.Path == "/block" {
-				return after(50*dMS, 200, "")(h)
+				return after(50*dms, 200, "")(h)
 			}
-			if err := h.Sleep(dMS); err != nil {
+			if err := h.Sleep(dms); err != nil {
 				return nil, err
 			}
 			switch h.N % 7 {
@@ -303,7 +303,7 @@ func TestCaseH27HandOverMeetsCancel(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, before+4, t.Server.Count(), "all four slots are there")
 		for _, c := range chans {
-			require.Equal(t, start+50*dMS, (<-c).At)
+			require.Equal(t, start+50*dms, (<-c).At)
 		}
 	})
 }

@@ -34,9 +34,6 @@ func (s *Scheduler) wall(t instant) time.Time {
 	return s.epoch.Add(time.Duration(t))
 }
 
-// fromWall is w on the scheduler's clock.
-func (s *Scheduler) fromWall(w time.Time) instant { return instant(w.Sub(s.epoch)) }
-
 // alarmer is what an alarm rings: under the scheduler's mutex, with dispatch to
 // follow, so it only changes state.
 type alarmer interface{ ringLocked(now instant) }

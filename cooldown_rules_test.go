@@ -12,21 +12,21 @@ import (
 
 // TestD0CooldownRefusesWhileRunningAndAfter: the double click.
 func TestD0CooldownRefusesWhileRunningAndAfter(t *testing.T) {
-	order := ax.Request{Method: "POST", URL: at("/order"), JSON: map[string]any{"item": 1, "n": 2}, Cooldown: 3 * fSec}
+	order := ax.Request{Method: "POST", URL: at("/order"), JSON: map[string]any{"item": 1, "n": 2}, Cooldown: 3 * fsec}
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = after(fSec, 201, "")
+		t.Server.Reply = after(fsec, 201, "")
 		first := t.Go(t.Context(), order)
-		t.Until(500 * fMS)
+		t.Until(500 * fms)
 		res := t.Do(t.Context(), order)
-		require.Equal(t, 500*fMS, res.At)
+		require.Equal(t, 500*fms, res.At)
 		require.ErrorIs(t, res.Err, ax.ErrCooldown)
 		require.Equal(t, "admit", fError(t, res.Err).Op)
 		require.Equal(t, 201, (<-first).Status())
 
-		t.Until(2 * fSec)
+		t.Until(2 * fsec)
 		res = t.Do(t.Context(), order)
 		require.ErrorIs(t, res.Err, ax.ErrCooldown)
-		require.Equal(t, 2*fSec, fError(t, res.Err).RetryAfter, "until 3 s after its end at 1 s")
+		require.Equal(t, 2*fsec, fError(t, res.Err).RetryAfter, "until 3 s after its end at 1 s")
 
 		other := order
 		other.JSON = map[string]any{"item": 1, "n": 3}
@@ -34,9 +34,9 @@ func TestD0CooldownRefusesWhileRunningAndAfter(t *testing.T) {
 
 		_, err := t.S.Submit(t.Context(), ax.Must(order.Task())).Result()
 		require.ErrorIs(t, err, ax.ErrCooldown, "whoever asks")
-		t.Until(4*fSec - fMS)
+		t.Until(4*fsec - fms)
 		require.ErrorIs(t, t.Do(t.Context(), order).Err, ax.ErrCooldown)
-		t.Until(4 * fSec)
+		t.Until(4 * fsec)
 		require.Equal(t, 201, t.Do(t.Context(), order).Status())
 		require.Equal(t, 3, t.Server.Count())
 		require.EqualValues(t, 4, t.S.Stats().Rejected)
@@ -45,7 +45,7 @@ func TestD0CooldownRefusesWhileRunningAndAfter(t *testing.T) {
 
 func TestD0CooldownIsPerOwnerAndBeforeSharing(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}}, func(t *tester) {
-		get := ax.Request{URL: at("/"), Cooldown: 3 * fSec}
+		get := ax.Request{URL: at("/"), Cooldown: 3 * fsec}
 		require.NoError(t, t.Do(t.Context(), get).Err)
 		require.ErrorIs(t, t.Do(t.Context(), get).Err, ax.ErrCooldown, "it would have been in the window: refused before it is shared")
 		plain := t.Do(t.Context(), fGet("/"))
@@ -61,7 +61,7 @@ func TestD0CooldownIsPerOwnerAndBeforeSharing(t *testing.T) {
 func TestD0AJoinerIsATaskOfItsOwn(t *testing.T) {
 	ev := &fEvents{}
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, MaxConcurrent: 1, OnEvent: ev.Add}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		a, b := t.S.Submit(t.Context(), ax.Must(fGet("/").Task())), t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
 		ra, err := a.Result()
 		require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestD0AJoinerIsATaskOfItsOwn(t *testing.T) {
 
 func TestD0CooldownOfATaskFromARequest(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		order := ax.Request{Method: "PUT", URL: at("/"), Body: []byte("x"), Cooldown: time.Minute}
 		_, err := t.S.Send(t.Context(), order)
 		require.NoError(t, err)
@@ -96,10 +96,10 @@ func TestD0CooldownOfATaskFromARequest(t *testing.T) {
 func TestCooldownAppliesAfterFailureToo(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = fScript(fBreak(errFWire), fAnswer(200, ""))
-		r := ax.Request{URL: at("/"), Cooldown: 2 * fSec}
+		r := ax.Request{URL: at("/"), Cooldown: 2 * fsec}
 		require.ErrorIs(t, t.Do(t.Context(), r).Err, errFWire)
 		require.ErrorIs(t, t.Do(t.Context(), r).Err, ax.ErrCooldown)
-		t.Until(2 * fSec)
+		t.Until(2 * fsec)
 		require.NoError(t, t.Do(t.Context(), r).Err)
 	})
 }

@@ -19,7 +19,7 @@ import (
 func TestD4EachOwnsHeaderAndBody(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			h.Sleep(100 * dMS)
+			h.Sleep(100 * dms)
 			return reply(203, "0123456789", "X-A: 1", "X-B: 2"), nil
 		}
 		a, b := t.Go(dBG, dGet("/x")), t.Go(dBG, dGet("/x"))
@@ -48,7 +48,7 @@ func TestD4EachOwnsHeaderAndBody(t *testing.T) {
 // dBig answers with the number of the hit, padded beyond a limit of 10 bytes.
 func dBig(headers ...string) func(h *hit) (*http.Response, error) {
 	return func(h *hit) (*http.Response, error) {
-		if err := h.Sleep(100 * dMS); err != nil {
+		if err := h.Sleep(100 * dms); err != nil {
 			return nil, err
 		}
 		return reply(200, fmt.Sprintf("%020d", h.N), headers...), nil
@@ -71,10 +71,10 @@ func TestD4LargeBodiesStreamToOne(t *testing.T) {
 				t.Server.Reply = dBig(c.headers...)
 				urgent := dGet("/x")
 				urgent.Priority = ax.Urgent
-				chans := []<-chan result{t.Go(dBG, dGet("/x")), t.GoAt(10*dMS, dBG, urgent), t.GoAt(20*dMS, dBG, dGet("/x"))}
+				chans := []<-chan result{t.Go(dBG, dGet("/x")), t.GoAt(10*dms, dBG, urgent), t.GoAt(20*dms, dBG, dGet("/x"))}
 				rb := <-chans[1]
 				require.NoError(t, rb.Err)
-				require.Equal(t, 100*dMS, rb.At)
+				require.Equal(t, 100*dms, rb.At)
 				synctest.Wait()
 				require.Equal(t, 1, t.Server.Count(), "the stream holds the slot")
 				require.Equal(t, fmt.Sprintf("%020d", 1), dText(t, rb.Resp.Response))
@@ -99,7 +99,7 @@ func TestD4StreamGoesToWhoIsStillThere(t *testing.T) {
 		urgent := dGet("/x")
 		urgent.Priority = ax.Urgent
 		a, b := t.Go(ctx, urgent), t.Go(dBG, dGet("/x"))
-		t.Until(50 * dMS)
+		t.Until(50 * dms)
 		leave()
 		require.ErrorIs(t, (<-a).Err, context.Canceled)
 		rb := <-b
@@ -114,12 +114,12 @@ func TestD4WritesAreNotSentAgain(t *testing.T) {
 	bubble(t, ax.Config{MaxBodyBytes: 10, Dedupe: &ax.Dedupe{}}, func(t *tester) {
 		t.Server.Reply = dBig()
 		r := ax.Request{Method: "POST", URL: at("/x"), Dedupe: true}
-		a, b := t.Go(dBG, r), t.GoAt(10*dMS, dBG, r)
+		a, b := t.Go(dBG, r), t.GoAt(10*dms, dBG, r)
 		ra, rb := <-a, <-b
 		require.NoError(t, ra.Err)
 		require.Equal(t, fmt.Sprintf("%020d", 1), dText(t, ra.Resp.Response))
 		require.ErrorIs(t, rb.Err, ax.ErrNotReplayable)
-		require.Equal(t, 100*dMS, rb.At)
+		require.Equal(t, 100*dms, rb.At)
 		require.Equal(t, 1, t.Server.Count())
 	})
 }
@@ -132,14 +132,14 @@ func TestD4UnknownLengthThroughTransport(t *testing.T) {
 		answered                  time.Duration // when the first caller has its headers
 	}{
 		"alone":         {1, 10, 1, 0},
-		"short, joined": {2, 2, 1, 600 * dMS},
+		"short, joined": {2, 2, 1, 600 * dms},
 		"long, joined":  {2, 10, 2, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
 				t.Server.Reply = func(h *hit) (*http.Response, error) {
 					synctest.Wait() // the others have joined
-					return dReply(dNewTrickle(h.Context(), 300*dMS, strings.Split(strings.Repeat("x", c.chunks), "")...)), nil
+					return dReply(dNewTrickle(h.Context(), 300*dms, strings.Split(strings.Repeat("x", c.chunks), "")...)), nil
 				}
 				client := &http.Client{Transport: t.S.Transport()}
 				answered := make(chan time.Duration, c.callers)
@@ -171,7 +171,7 @@ func TestD5PanicReachesEveryCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, ax.Config{MaxConcurrent: 1, Dedupe: &ax.Dedupe{Window: time.Hour}}, func(t *tester) {
 				t.Server.Reply = func(h *hit) (*http.Response, error) {
-					h.Sleep(20 * dMS)
+					h.Sleep(20 * dms)
 					if h.N == 1 {
 						blow()
 					}
@@ -184,7 +184,7 @@ func TestD5PanicReachesEveryCaller(t *testing.T) {
 				for _, c := range chans {
 					r := <-c
 					require.Error(t, r.Err)
-					require.Equal(t, 20*dMS, r.At)
+					require.Equal(t, 20*dms, r.At)
 					dError(t, r.Err)
 					if name == "panic" {
 						require.ErrorContains(t, r.Err, "kaboom")

@@ -13,18 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const dMS = time.Millisecond
+const dms = time.Millisecond
 
 // TestD0CooldownRefusesFirst: the same key is refused while it runs and for the
 // cooldown after its end, before it could join or be given a kept answer.
 func TestD0CooldownRefusesFirst(t *testing.T) {
 	log := &dLog{}
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}, OnEvent: log.On}, func(t *tester) {
-		t.Server.Reply = after(100*dMS, 200, "")
+		t.Server.Reply = after(100*dms, 200, "")
 		r := ax.Request{URL: at("/x"), Cooldown: time.Second, DedupeWindow: time.Hour}
 		first := t.Go(dBG, r)
-		t.Until(50 * dMS)
-		for _, when := range []time.Duration{50 * dMS, 101 * dMS, 1099 * dMS} {
+		t.Until(50 * dms)
+		for _, when := range []time.Duration{50 * dms, 101 * dms, 1099 * dms} {
 			t.Until(when)
 			got := t.Do(dBG, r)
 			require.ErrorIs(t, got.Err, ax.ErrCooldown)
@@ -32,7 +32,7 @@ func TestD0CooldownRefusesFirst(t *testing.T) {
 			require.Equal(t, "admit", dError(t, got.Err).Op)
 		}
 		require.Equal(t, 200, (<-first).Status())
-		t.Until(1101 * dMS)
+		t.Until(1101 * dms)
 		require.Equal(t, ax.FromWindow, t.Do(dBG, r).Resp.Source)
 		st := t.S.Stats()
 		require.EqualValues(t, 3, st.Rejected)
@@ -49,7 +49,7 @@ func TestD0CooldownRefusesFirst(t *testing.T) {
 func TestD0CooldownOfAWrite(t *testing.T) {
 	for _, dedupe := range []*ax.Dedupe{nil, {}} {
 		bubble(t, ax.Config{Dedupe: dedupe}, func(t *tester) {
-			t.Server.Reply = after(100*dMS, 201, "")
+			t.Server.Reply = after(100*dms, 201, "")
 			r := ax.Request{Method: "POST", URL: at("/x"), Body: []byte("1"), Cooldown: time.Second}
 			other, plain := r, r
 			other.Body = []byte("2")
@@ -76,12 +76,12 @@ func TestD0JoinerIsATaskOfItsOwn(t *testing.T) {
 		Budgets: map[string]ax.Budget{"o": {MaxConcurrent: 1, Rate: []ax.Rate{{Limit: 1, Per: time.Hour}}, Over: ax.OverReject}},
 	}
 	bubble(t, cfg, func(t *tester) {
-		t.Server.Reply = after(100*dMS, 200, "body")
+		t.Server.Reply = after(100*dms, 200, "body")
 		r := ax.Request{URL: at("/x"), Owner: "o"}
 		a := t.Go(dBG, r)
-		b := t.GoAt(10*dMS, dBG, r)
-		c := t.GoAt(20*dMS, dBG, r)
-		t.Until(30 * dMS)
+		b := t.GoAt(10*dms, dBG, r)
+		c := t.GoAt(20*dms, dBG, r)
+		t.Until(30 * dms)
 		st := t.S.Stats()
 		require.Equal(t, 1, st.Active)
 		require.Equal(t, 1, st.Owners["o"].Active)
@@ -89,12 +89,12 @@ func TestD0JoinerIsATaskOfItsOwn(t *testing.T) {
 		require.EqualValues(t, 2, st.Coalesced)
 		other := t.Go(dBG, dGet("/other")) // the second slot and the second token are free
 		ra, rb, rc := <-a, <-b, <-c
-		require.Equal(t, 130*dMS, (<-other).At)
+		require.Equal(t, 130*dms, (<-other).At)
 		require.Equal(t, ax.FromNetwork, ra.Resp.Source)
 		for _, j := range []result{rb, rc} {
 			require.Equal(t, ax.FromFlight, j.Resp.Source)
 			require.Equal(t, 1, j.Resp.Attempts)
-			require.Equal(t, 100*dMS, j.At)
+			require.Equal(t, 100*dms, j.At)
 			require.Equal(t, []ax.EventKind{ax.EventSubmitted, ax.EventCoalesced, ax.EventSucceeded}, log.Kinds(j.Resp.Seq))
 			require.Equal(t, ax.FromFlight, log.End(t, j.Resp.Seq).Source)
 		}
@@ -109,10 +109,10 @@ func TestD0JoinerIsATaskOfItsOwn(t *testing.T) {
 // TestD2InFlightAlways: without a window a key is shared while in flight only.
 func TestD2InFlightAlways(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = after(100*dMS, 200, "")
-		a, b := t.Go(dBG, dGet("/x")), t.GoAt(99*dMS, dBG, dGet("/x"))
+		t.Server.Reply = after(100*dms, 200, "")
+		a, b := t.Go(dBG, dGet("/x")), t.GoAt(99*dms, dBG, dGet("/x"))
 		<-a
-		require.Equal(t, 100*dMS, (<-b).At)
+		require.Equal(t, 100*dms, (<-b).At)
 		require.Equal(t, ax.FromNetwork, t.Do(dBG, dGet("/x")).Resp.Source)
 		require.Equal(t, 2, t.Server.Count())
 		require.Zero(t, t.S.Stats().DedupeEntries)
@@ -122,7 +122,7 @@ func TestD2InFlightAlways(t *testing.T) {
 // TestD2WithoutDedupe nothing is shared, unless the config turns it on.
 func TestD2WithoutDedupe(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
-		t.Server.Reply = after(100*dMS, 200, "")
+		t.Server.Reply = after(100*dms, 200, "")
 		a, b := t.Go(dBG, dGet("/x")), t.Go(dBG, dGet("/x"))
 		<-a
 		<-b
@@ -133,21 +133,21 @@ func TestD2WithoutDedupe(t *testing.T) {
 // TestD2WindowStartsAtCompletion and its entries leave by a timer.
 func TestD2WindowStartsAtCompletion(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Second}}, func(t *tester) {
-		t.Server.Reply = after(500*dMS, 200, "body")
+		t.Server.Reply = after(500*dms, 200, "body")
 		require.Equal(t, 200, t.Do(dBG, dGet("/x")).Status())
 		st := t.S.Stats()
 		require.Equal(t, 1, st.DedupeEntries)
 		require.GreaterOrEqual(t, st.DedupeBytes, int64(4))
-		t.Until(1400 * dMS)
+		t.Until(1400 * dms)
 		hit := t.Do(dBG, dGet("/x"))
-		require.Equal(t, 1400*dMS, hit.At)
+		require.Equal(t, 1400*dms, hit.At)
 		require.Equal(t, ax.FromWindow, hit.Resp.Source)
-		require.Equal(t, 900*dMS, hit.Resp.Age)
+		require.Equal(t, 900*dms, hit.Resp.Age)
 		require.Zero(t, hit.Resp.Attempts)
 		require.Equal(t, "body", dText(t, hit.Resp.Response))
-		t.Until(1499 * dMS)
+		t.Until(1499 * dms)
 		require.Equal(t, ax.FromWindow, t.Do(dBG, dGet("/x")).Resp.Source, "a hit does not prolong, the window lasts to its end")
-		t.Until(1501 * dMS)
+		t.Until(1501 * dms)
 		synctest.Wait()
 		st = t.S.Stats()
 		require.Zero(t, st.DedupeEntries, "left by a timer, nobody asked")
@@ -203,13 +203,13 @@ func TestD2ErrorsAreNotKept(t *testing.T) {
 // TestD2FirstCallersWindowCounts, the joiners' does not.
 func TestD2FirstCallersWindowCounts(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = after(100*dMS, 200, "")
+		t.Server.Reply = after(100*dms, 200, "")
 		short, long := dGet("/x"), dGet("/x")
 		short.DedupeWindow, long.DedupeWindow = time.Second, time.Hour
-		a, b := t.Go(dBG, short), t.GoAt(50*dMS, dBG, long)
+		a, b := t.Go(dBG, short), t.GoAt(50*dms, dBG, long)
 		<-a
 		<-b
-		t.Until(1200 * dMS)
+		t.Until(1200 * dms)
 		require.Equal(t, ax.FromNetwork, t.Do(dBG, long).Resp.Source) // now long is the first
 		t.Until(time.Minute)
 		require.Equal(t, ax.FromWindow, t.Do(dBG, short).Resp.Source)
@@ -292,24 +292,24 @@ func TestD2WriteDuringAFlight(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.Method == "POST" {
-				return after(10*dMS, 200, "")(h)
+				return after(10*dms, 200, "")(h)
 			}
-			return after(200*dMS, 200, fmt.Sprint(h.N))(h)
+			return after(200*dms, 200, fmt.Sprint(h.N))(h)
 		}
 		old := t.Go(dBG, dGet("/x"))
-		joined := t.GoAt(20*dMS, dBG, dGet("/x"))
-		t.Until(50 * dMS)
+		joined := t.GoAt(20*dms, dBG, dGet("/x"))
+		t.Until(50 * dms)
 		t.Do(dBG, ax.Request{Method: "POST", URL: at("/x")}) // ends at 60 ms
-		fresh := t.GoAt(100*dMS, dBG, dGet("/x"))
+		fresh := t.GoAt(100*dms, dBG, dGet("/x"))
 		for _, ch := range []<-chan result{old, joined} {
 			r := <-ch
-			require.Equal(t, 200*dMS, r.At)
+			require.Equal(t, 200*dms, r.At)
 			require.Equal(t, "1", dText(t, r.Resp.Response))
 		}
-		second := t.GoAt(250*dMS, dBG, dGet("/x"))
+		second := t.GoAt(250*dms, dBG, dGet("/x"))
 		for _, ch := range []<-chan result{fresh, second} {
 			r := <-ch
-			require.Equal(t, 300*dMS, r.At)
+			require.Equal(t, 300*dms, r.At)
 			require.Equal(t, "3", dText(t, r.Resp.Response), "after the write nobody sees what was read before it")
 		}
 		t.Until(time.Second)
@@ -322,7 +322,7 @@ func TestD2WriteDuringAFlight(t *testing.T) {
 // TestD2WriteBeforeTheFirstStart: a flight that still waits did not begin before the write.
 func TestD2WriteBeforeTheFirstStart(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}, Lanes: []ax.Lane{{Name: "reads", Match: []string{"GET a.test"}}}}, func(t *tester) {
-		t.Server.Reply = after(100*dMS, 200, "")
+		t.Server.Reply = after(100*dms, 200, "")
 		require.NoError(t, t.S.Pause("reads"))
 		a := t.Go(dBG, dGet("/x"))
 		synctest.Wait()

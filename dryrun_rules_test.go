@@ -12,7 +12,7 @@ import (
 func TestX8HoldsNothingAndCounts(t *testing.T) {
 	cfg := ax.Config{DryRun: true, MaxConcurrent: 2, MaxQueue: 3}
 	bubble(t, cfg, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		var cs []<-chan result
 		for range 10 {
 			cs = append(cs, t.Go(t.Context(), fGet("/")))
@@ -20,7 +20,7 @@ func TestX8HoldsNothingAndCounts(t *testing.T) {
 		for _, c := range cs {
 			r := <-c
 			require.NoError(t, r.Err)
-			require.Equal(t, fSec, r.At, "nobody waited")
+			require.Equal(t, fsec, r.At, "nobody waited")
 			require.Zero(t, r.Resp.Waited)
 			require.Equal(t, ax.FromNetwork, r.Resp.Source)
 		}
@@ -38,7 +38,7 @@ func TestX8HoldsNothingAndCounts(t *testing.T) {
 
 func TestX8SharesNothing(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true, Dedupe: &ax.Dedupe{Window: time.Minute}}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		a, b := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))
 		for _, c := range []<-chan result{a, b} {
 			require.Equal(t, ax.FromNetwork, (<-c).Resp.Source)
@@ -82,7 +82,7 @@ func TestX8PausesWouldHaveHeld(t *testing.T) {
 		}
 		require.EqualValues(t, 4, t.S.Stats().Would.Held)
 		require.EqualValues(t, 4, fLane(t).Would.Held)
-		t.Until(11 * fSec)
+		t.Until(11 * fsec)
 		t.Do(t.Context(), fGet("/"))
 		require.EqualValues(t, 4, t.S.Stats().Would.Held)
 	})
@@ -91,12 +91,12 @@ func TestX8PausesWouldHaveHeld(t *testing.T) {
 func TestX8SupersedeCooldownAndBudget(t *testing.T) {
 	b := fAnn(ax.Budget{Rate: ax.PerSecond(1), Over: ax.OverReject})
 	bubble(t, ax.Config{DryRun: true, Budgets: b}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		s1 := t.Go(t.Context(), ax.Request{URL: at("/1"), Supersede: "s"})
-		t.Until(fMS)
+		t.Until(fms)
 		s2 := t.Go(t.Context(), ax.Request{URL: at("/2"), Supersede: "s"})
 		c1 := t.Go(t.Context(), ax.Request{URL: at("/c"), Cooldown: time.Minute})
-		t.Until(2 * fMS)
+		t.Until(2 * fms)
 		c2 := t.Go(t.Context(), ax.Request{URL: at("/c"), Cooldown: time.Minute})
 		var owned []<-chan result
 		for range 3 {
@@ -121,14 +121,14 @@ func TestX8RateWouldHaveQueued(t *testing.T) {
 			require.Zero(t, t.Do(t.Context(), fGet("/")).At)
 		}
 		require.EqualValues(t, 4, t.S.Stats().Would.Queued)
-		time.Sleep(3 * fSec) // how long is known when the wait would have ended
+		time.Sleep(3 * fsec) // how long is known when the wait would have ended
 		require.InDelta(t, 2, t.S.Stats().Would.Wait.P99.Seconds(), 0.2, "the last two would have waited 2 s")
 	})
 }
 
 func TestX8WithoutDryRunNothingWould(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 1}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		a, b := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))
 		<-a
 		<-b

@@ -36,7 +36,7 @@ func TestF7Order(t *testing.T) {
 		require.Equal(t, "alternate", fBody(t, res))
 		require.Equal(t, ax.FromAlternate, res.Resp.Source)
 		require.Error(t, res.Resp.Cause)
-		require.Equal(t, 100*fMS, res.At, "after its retries")
+		require.Equal(t, 100*fms, res.At, "after its retries")
 
 		res = t.Do(t.Context(), fGet("/"))
 		require.Equal(t, "fresh", fBody(t, res))
@@ -69,7 +69,7 @@ func TestF7OnlyFailuresAnd429FallBack(t *testing.T) {
 		{fAnswer(404, "own"), false}, {fAnswer(400, "own"), false}, {fAnswer(401, "own"), false}, {fAnswer(304, ""), false}, {fAnswer(200, "own"), false},
 	}
 	for i, row := range rows {
-		bubble(t, ax.Config{AttemptTimeout: fSec, Fallback: &ax.Fallback{Static: fStatic("static")}}, func(t *tester) {
+		bubble(t, ax.Config{AttemptTimeout: fsec, Fallback: &ax.Fallback{Static: fStatic("static")}}, func(t *tester) {
 			t.Server.Reply = row.reply
 			res := t.Do(t.Context(), fGet("/"))
 			require.NoError(t, res.Err)
@@ -107,7 +107,7 @@ func TestF7AnswersRefusals(t *testing.T) {
 			r := fGet("/busy")
 			r.NoFallback = true
 			t.S.Submit(t.Context(), ax.Must(r.Task()))
-			time.Sleep(fMS)
+			time.Sleep(fms)
 		}
 	}
 	gate := []ax.Lane{{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 1, MaxQueue: 1}}
@@ -121,12 +121,12 @@ func TestF7AnswersRefusals(t *testing.T) {
 	}{
 		{"queue full", ax.Config{Lanes: gate}, busy, fGet("/"), ax.ErrQueueFull, ax.FromAlternate},
 		{"queue timeout", ax.Config{Lanes: []ax.Lane{{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 1}}}, busy,
-			ax.Request{URL: at("/"), QueueTimeout: fSec}, ax.ErrQueueTimeout, ax.FromAlternate},
+			ax.Request{URL: at("/"), QueueTimeout: fsec}, ax.ErrQueueTimeout, ax.FromAlternate},
 		{"budget", ax.Config{Budgets: map[string]ax.Budget{"ann": {MaxConcurrent: 1, Over: ax.OverFallback}}},
 			func(t *tester) {
 				t.Server.Reply = fHosts(map[string]fReply{"a.test": fHang})
 				t.S.Submit(t.Context(), ax.Must(ax.Request{URL: at("/busy"), Owner: "ann", NoFallback: true}.Task()))
-				time.Sleep(fMS)
+				time.Sleep(fms)
 			}, ax.Request{URL: at("/"), Owner: "ann"}, ax.ErrBudget, ax.FromAlternate},
 		{"breaker", ax.Config{Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}}, func(t *tester) {
 			t.Server.Reply = fHosts(map[string]fReply{"a.test": fAnswer(500, "")})
@@ -147,15 +147,15 @@ func TestF7AnswersRefusals(t *testing.T) {
 	}
 	t.Run("evicted", func(t *testing.T) {
 		bubble(t, ax.Config{Lanes: gate, Overflow: ax.OverflowEvict}, func(t *tester) {
-			t.Server.Reply = fHosts(map[string]fReply{"a.test": after(10*fSec, 200, "")})
+			t.Server.Reply = fHosts(map[string]fReply{"a.test": after(10*fsec, 200, "")})
 			first := t.Go(t.Context(), fGet("/"))
-			t.Until(fMS)
+			t.Until(fms)
 			low := t.Go(t.Context(), ax.Request{URL: at("/"), Priority: ax.Low, Fallback: fb})
-			t.Until(2 * fMS)
+			t.Until(2 * fms)
 			high := t.Go(t.Context(), ax.Request{URL: at("/"), Priority: ax.Urgent})
 			r := <-low
 			require.NoError(t, r.Err)
-			require.Equal(t, 2*fMS, r.At)
+			require.Equal(t, 2*fms, r.At)
 			require.ErrorIs(t, r.Resp.Cause, ax.ErrEvicted)
 			require.Equal(t, ax.FromAlternate, r.Resp.Source)
 			require.NoError(t, (<-first).Err)
@@ -166,7 +166,7 @@ func TestF7AnswersRefusals(t *testing.T) {
 		bubble(t, ax.Config{}, func(t *tester) {
 			t.Server.Reply = fHosts(map[string]fReply{"a.test": fAnswer(429, "", "Retry-After: 9")})
 			t.Do(t.Context(), ax.Request{URL: at("/"), NoFallback: true})
-			ctx, cancel := context.WithTimeout(t.Context(), fSec)
+			ctx, cancel := context.WithTimeout(t.Context(), fsec)
 			defer cancel()
 			res := t.Do(ctx, ax.Request{URL: at("/"), Fallback: fb})
 			require.NoError(t, res.Err)
@@ -181,9 +181,9 @@ func TestF7AnswersRefusals(t *testing.T) {
 			require.NoError(t, t.Do(t.Context(), ax.Request{URL: at("/"), Owner: "bob"}).Err)
 			require.ErrorIs(t, t.Do(t.Context(), ax.Request{URL: at("/"), Owner: "bob", Fallback: fb}).Err, ax.ErrBudget, "OverReject means it")
 			t.Server.Reply = fHang
-			call := t.S.Submit(t.Context(), ax.Must(ax.Request{URL: at("/"), Cooldown: fSec, NoFallback: true}.Task()))
-			time.Sleep(fMS)
-			require.ErrorIs(t, t.Do(t.Context(), ax.Request{URL: at("/"), Cooldown: fSec, Fallback: fb}).Err, ax.ErrCooldown)
+			call := t.S.Submit(t.Context(), ax.Must(ax.Request{URL: at("/"), Cooldown: fsec, NoFallback: true}.Task()))
+			time.Sleep(fms)
+			require.ErrorIs(t, t.Do(t.Context(), ax.Request{URL: at("/"), Cooldown: fsec, Fallback: fb}).Err, ax.ErrCooldown)
 			require.ErrorIs(t, t.Do(t.Context(), ax.Request{URL: at("/"), NoWait: true, Fallback: fb}).Err, ax.ErrWouldWait)
 			call.Cancel()
 		})
@@ -233,7 +233,7 @@ func TestF7AlternateIsAWholeTask(t *testing.T) {
 		res := t.Do(t.Context(), r)
 		require.Equal(t, "c.test", fBody(t, res))
 		require.Equal(t, ax.FromAlternate, res.Resp.Source)
-		require.Equal(t, []time.Duration{0, 100 * fMS}, fHostHits(t, "b.test"), "with its own retry")
+		require.Equal(t, []time.Duration{0, 100 * fms}, fHostHits(t, "b.test"), "with its own retry")
 		lanes := t.S.Stats().Lanes
 		require.EqualValues(t, 1, lanes["a.test"].Attempts)
 		require.EqualValues(t, 2, lanes["b.test"].Attempts)

@@ -71,19 +71,19 @@ func (g *fGovernor) Released() int {
 func TestL9AsksOnceForEachAttemptAndReleasesAfterIt(t *testing.T) {
 	g := &fGovernor{}
 	bubble(t, ax.Config{Governor: g, Retry: fRetry(1), Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = fScript(after(fSec, 503, ""), after(fSec, 200, ""))
+		t.Server.Reply = fScript(after(fsec, 503, ""), after(fsec, 200, ""))
 		r := ax.Request{URL: at("/"), Owner: "ann", Priority: ax.Important}
 		a := t.Go(t.Context(), r)
-		t.Until(500 * fMS)
+		t.Until(500 * fms)
 		b := t.Go(t.Context(), r) // a sharer asks nothing
-		t.Until(999 * fMS)
+		t.Until(999 * fms)
 		require.Zero(t, g.Released(), "held while the attempt runs")
-		t.Until(1050 * fMS)
+		t.Until(1050 * fms)
 		require.Equal(t, 1, g.Released(), "a waiting retry holds nothing")
 		ra, rb := <-a, <-b
 		require.NoError(t, ra.Err)
 		require.NoError(t, rb.Err)
-		time.Sleep(fMS)
+		time.Sleep(fms)
 		require.Equal(t, 2, g.Released())
 		asks := g.Asks()
 		require.Len(t, asks, 2)
@@ -93,7 +93,7 @@ func TestL9AsksOnceForEachAttemptAndReleasesAfterIt(t *testing.T) {
 			require.Equal(t, ax.Important, ask.Priority)
 			require.Equal(t, ra.Resp.Seq, ask.Seq)
 			// urgentAt = submitted + (Urgent - Important) x AgingStep [O1], the same for the retry
-			require.WithinDuration(t, t.start.Add(6*fSec), ask.Rank, 0)
+			require.WithinDuration(t, t.start.Add(6*fsec), ask.Rank, 0)
 		}
 	})
 }
@@ -102,20 +102,20 @@ func TestL9RefusalTakesNothingAndTheLaneSleeps(t *testing.T) {
 	g := &fGovernor{}
 	g.Answer = func(_ context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		if n == 1 {
-			return ax.Grant{RetryIn: 2 * fSec}, nil
+			return ax.Grant{RetryIn: 2 * fsec}, nil
 		}
 		return ax.Grant{}, nil
 	}
-	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1, Rate: []ax.Rate{{Limit: 1, Per: 100 * fSec}}}, func(t *tester) {
+	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1, Rate: []ax.Rate{{Limit: 1, Per: 100 * fsec}}}, func(t *tester) {
 		c := t.Go(t.Context(), fGet("/"))
-		t.Until(fSec)
+		t.Until(fsec)
 		require.Zero(t, t.Server.Count())
 		require.Zero(t, t.S.Stats().Active)
 		require.Len(t, g.Asks(), 1, "it sleeps")
 		r := <-c
 		require.NoError(t, r.Err)
-		require.GreaterOrEqual(t, r.At, 2*fSec)
-		require.LessOrEqual(t, r.At, 4*fSec, "RetryIn plus jitter; the one token was not burnt")
+		require.GreaterOrEqual(t, r.At, 2*fsec)
+		require.LessOrEqual(t, r.At, 4*fsec, "RetryIn plus jitter; the one token was not burnt")
 		require.Len(t, g.Asks(), 2)
 		require.Equal(t, 1, g.Released(), "only what was granted")
 	})
@@ -130,8 +130,8 @@ func TestL9RefusalLeavesSlotAndTokenToOtherLanes(t *testing.T) {
 	}}
 	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1, Rate: []ax.Rate{{Limit: 1, Per: time.Minute}}}, func(t *tester) {
 		a := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
-		t.Until(fSec)
-		require.Equal(t, fSec, t.Do(t.Context(), ax.Request{URL: "http://b.test/"}).At)
+		t.Until(fsec)
+		require.Equal(t, fsec, t.Do(t.Context(), ax.Request{URL: "http://b.test/"}).At)
 		a.Cancel()
 		_, err := a.Result()
 		require.ErrorIs(t, err, context.Canceled)
@@ -151,7 +151,7 @@ func TestL9ErrorIsARefusal(t *testing.T) {
 		require.Equal(t, 1, res.Resp.Attempts)
 		require.Len(t, g.Asks(), 4)
 		require.Positive(t, res.At, "no hot loop")
-		require.LessOrEqual(t, res.At, 10*fSec)
+		require.LessOrEqual(t, res.At, 10*fsec)
 		require.Zero(t, fLane(t).Failures)
 	})
 }
@@ -164,13 +164,13 @@ func TestL9ABetterNewcomerEndsTheSleepOnce(t *testing.T) {
 			return t.S.Submit(t.Context(), ax.Must(ax.Request{URL: at("/"), Priority: p}.Task()))
 		}
 		submit(ax.Normal)
-		t.Until(fSec)
+		t.Until(fsec)
 		require.Len(t, g.Asks(), 1)
 		submit(ax.Normal)
-		t.Until(2 * fSec)
+		t.Until(2 * fsec)
 		require.Len(t, g.Asks(), 1, "a worse one does not")
 		submit(ax.Urgent)
-		t.Until(3 * fSec)
+		t.Until(3 * fsec)
 		asks := g.Asks()
 		require.Len(t, asks, 2, "a better one does")
 		require.Equal(t, ax.Urgent, asks[1].Priority)
@@ -181,31 +181,31 @@ func TestL9ABetterNewcomerEndsTheSleepOnce(t *testing.T) {
 func TestL9TheGrantGoesToTheBestTaskOfThatMoment(t *testing.T) {
 	g := &fGovernor{Answer: func(_ context.Context, n int, _ ax.Ask) (ax.Grant, error) {
 		if n == 1 {
-			time.Sleep(fSec)
+			time.Sleep(fsec)
 		}
 		return ax.Grant{}, nil
 	}}
 	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1}, func(t *tester) {
-		t.Server.Reply = after(100*fMS, 200, "")
+		t.Server.Reply = after(100*fms, 200, "")
 		low := t.Go(t.Context(), fGet("/low"))
-		t.Until(500 * fMS)
+		t.Until(500 * fms)
 		urgent := t.Go(t.Context(), ax.Request{URL: at("/urgent"), Priority: ax.Urgent})
-		require.Equal(t, 1100*fMS, (<-urgent).At)
-		require.Equal(t, 1200*fMS, (<-low).At)
+		require.Equal(t, 1100*fms, (<-urgent).At)
+		require.Equal(t, 1200*fms, (<-low).At)
 		require.Equal(t, []string{"/urgent", "/low"}, t.Server.Paths())
 	})
 }
 
 func TestL9AGrantThatNobodyWantsIsReleased(t *testing.T) {
-	g := &fGovernor{Answer: func(context.Context, int, ax.Ask) (ax.Grant, error) { time.Sleep(fSec); return ax.Grant{}, nil }}
+	g := &fGovernor{Answer: func(context.Context, int, ax.Ask) (ax.Grant, error) { time.Sleep(fsec); return ax.Grant{}, nil }}
 	bubble(t, ax.Config{Governor: g}, func(t *tester) {
 		c := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
-		t.Until(500 * fMS)
+		t.Until(500 * fms)
 		c.Cancel()
 		_, err := c.Result()
 		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, 500*fMS, t.At(), "the caller does not wait for the governor")
-		t.Until(2 * fSec)
+		require.Equal(t, 500*fms, t.At(), "the caller does not wait for the governor")
+		t.Until(2 * fsec)
 		require.Equal(t, 1, g.Released())
 		require.Zero(t, t.Server.Count())
 		require.Zero(t, t.S.Stats().Active)
@@ -221,7 +221,7 @@ func TestL9OneAskPerReservedSlot(t *testing.T) {
 		now++
 		peak = max(peak, now)
 		mu.Unlock()
-		time.Sleep(10 * fMS)
+		time.Sleep(10 * fms)
 		mu.Lock()
 		now--
 		mu.Unlock()
@@ -236,8 +236,8 @@ func TestL9OneAskPerReservedSlot(t *testing.T) {
 			require.NoError(t, (<-c).Err)
 		}
 		require.Equal(t, 3, peak)
-		require.Equal(t, 100*fMS, t.At())
-		time.Sleep(fMS)
+		require.Equal(t, 100*fms, t.At())
+		time.Sleep(fms)
 		require.Equal(t, len(g.Asks()), g.Released(), "each grant is given back")
 	})
 }
@@ -246,7 +246,7 @@ func TestL9LostGrantIsNeutralAndRetried(t *testing.T) {
 	lose := func(n int, _ ax.Ask) chan struct{} {
 		lost := make(chan struct{})
 		if n == 1 {
-			time.AfterFunc(fSec, func() { close(lost) })
+			time.AfterFunc(fsec, func() { close(lost) })
 		}
 		return lost
 	}
@@ -257,7 +257,7 @@ func TestL9LostGrantIsNeutralAndRetried(t *testing.T) {
 		t.Server.Reply = fScript(fHang, fAnswer(200, "ok"))
 		res := t.Do(t.Context(), fGet("/"))
 		require.Equal(t, "ok", fBody(t, res))
-		require.Equal(t, []time.Duration{0, 1100 * fMS}, t.Server.Times())
+		require.Equal(t, []time.Duration{0, 1100 * fms}, t.Server.Times())
 		require.True(t, t.Server.Hits()[0].Canceled)
 		require.Zero(t, fLane(t).Failures)
 		require.ErrorIs(t, ev.Of(ax.EventAttemptDone)[0].Err, ax.ErrGrantLost)
@@ -268,7 +268,7 @@ func TestL9LostGrantIsNeutralAndRetried(t *testing.T) {
 		t.Server.Reply = fHang
 		res := t.Do(t.Context(), ax.Request{Method: "POST", URL: at("/"), Body: []byte("x")})
 		require.ErrorIs(t, res.Err, ax.ErrGrantLost, "method safety holds here too")
-		require.Equal(t, fSec, res.At)
+		require.Equal(t, fsec, res.At)
 		require.Equal(t, 1, t.Server.Count())
 		require.EqualValues(t, 1, t.S.Stats().Failed, "the caller did not end it")
 	})
@@ -284,11 +284,11 @@ func TestL9ASlowGovernorDoesNotStallOtherLanes(t *testing.T) {
 	}}
 	bubble(t, ax.Config{Governor: g}, func(t *tester) {
 		a := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
-		t.Until(fSec)
+		t.Until(fsec)
 		for range 10 {
-			require.Equal(t, fSec, t.Do(t.Context(), ax.Request{URL: "http://b.test/"}).At)
+			require.Equal(t, fsec, t.Do(t.Context(), ax.Request{URL: "http://b.test/"}).At)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), fSec)
+		ctx, cancel := context.WithTimeout(t.Context(), fsec)
 		defer cancel()
 		require.ErrorIs(t, t.Do(ctx, fGet("/")).Err, context.DeadlineExceeded)
 		require.NoError(t, t.S.Close())
@@ -301,9 +301,9 @@ func TestL9ASlowGovernorDoesNotStallOtherLanes(t *testing.T) {
 func TestL9LocalLimitsComeFirst(t *testing.T) {
 	g := &fGovernor{}
 	bubble(t, ax.Config{Governor: g, MaxConcurrent: 1}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		a, b := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))
-		t.Until(500 * fMS)
+		t.Until(500 * fms)
 		require.Len(t, g.Asks(), 1)
 		<-a
 		<-b
@@ -316,11 +316,11 @@ func TestL9ThePauserIsToldOfPauses(t *testing.T) {
 	bubble(t, ax.Config{Governor: g}, func(t *tester) {
 		t.Server.Reply = fOnce(429, "Retry-After: 7")
 		t.Do(t.Context(), fGet("/"))
-		time.Sleep(fMS)
+		time.Sleep(fms)
 		g.mu.Lock()
 		until := g.pauses["a.test"]
 		g.mu.Unlock()
-		require.WithinDuration(t, t.start.Add(7*fSec), until, 0)
+		require.WithinDuration(t, t.start.Add(7*fsec), until, 0)
 	})
 }
 
@@ -328,10 +328,10 @@ func TestL9ThePauserIsToldOfPauses(t *testing.T) {
 func TestL9StrictRank(t *testing.T) {
 	g := &fGovernor{}
 	bubble(t, ax.Config{Governor: g, StrictPriority: true}, func(t *tester) {
-		t.Until(fSec)
+		t.Until(fsec)
 		t.Do(t.Context(), ax.Request{URL: at("/"), Priority: ax.Urgent})
 		t.Do(t.Context(), ax.Request{URL: at("/"), Priority: ax.Low})
-		require.WithinDuration(t, t.start.Add(fSec-2000*time.Hour), g.Asks()[0].Rank, 0)
-		require.WithinDuration(t, t.start.Add(fSec+1000*time.Hour), g.Asks()[1].Rank, 0)
+		require.WithinDuration(t, t.start.Add(fsec-2000*time.Hour), g.Asks()[0].Rank, 0)
+		require.WithinDuration(t, t.start.Add(fsec+1000*time.Hour), g.Asks()[1].Rank, 0)
 	})
 }

@@ -13,20 +13,20 @@ import (
 // fHedged is a GET that is hedged after 100 ms.
 func fHedged() ax.Request {
 	r := fGet("/")
-	r.Hedge = &ax.Hedge{After: 100 * fMS}
+	r.Hedge = &ax.Hedge{After: 100 * fms}
 	return r
 }
 
 func TestHedgeSecondAttemptWins(t *testing.T) {
 	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 2, MinCalls: 1}}, func(t *tester) {
-		t.Server.Reply = fScript(after(fSec, 200, "slow"), after(50*fMS, 200, "quick"))
+		t.Server.Reply = fScript(after(fsec, 200, "slow"), after(50*fms, 200, "quick"))
 		res := t.Do(t.Context(), fHedged())
 		require.Equal(t, "quick", fBody(t, res))
-		require.Equal(t, 150*fMS, res.At)
-		require.Equal(t, []time.Duration{0, 100 * fMS}, t.Server.Times())
-		time.Sleep(fMS)
+		require.Equal(t, 150*fms, res.At)
+		require.Equal(t, []time.Duration{0, 100 * fms}, t.Server.Times())
+		time.Sleep(fms)
 		require.True(t, t.Server.Hits()[0].Canceled, "the loser is cancelled")
-		require.Equal(t, 150*fMS, t.Server.Hits()[0].End)
+		require.Equal(t, 150*fms, t.Server.Hits()[0].End)
 		require.Zero(t, t.S.Stats().Active)
 		require.EqualValues(t, 2, t.S.Stats().Attempts)
 		require.Zero(t, fLane(t).Failures, "the loser is neutral")
@@ -36,11 +36,11 @@ func TestHedgeSecondAttemptWins(t *testing.T) {
 
 func TestHedgeFirstAttemptMayStillWin(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
-		t.Server.Reply = fScript(after(200*fMS, 200, "first"), after(fSec, 200, "second"))
+		t.Server.Reply = fScript(after(200*fms, 200, "first"), after(fsec, 200, "second"))
 		res := t.Do(t.Context(), fHedged())
 		require.Equal(t, "first", fBody(t, res))
-		require.Equal(t, 200*fMS, res.At)
-		time.Sleep(fMS)
+		require.Equal(t, 200*fms, res.At)
+		time.Sleep(fms)
 		require.True(t, t.Server.Hits()[1].Canceled)
 	})
 }
@@ -48,9 +48,9 @@ func TestHedgeFirstAttemptMayStillWin(t *testing.T) {
 // TestHedgeFirstSuccessWins: a failure that comes first does not.
 func TestHedgeFirstSuccessWins(t *testing.T) {
 	rows := map[string][2]fReply{
-		"second fails": {after(300*fMS, 200, "good"), after(50*fMS, 503, "bad")},
-		"second cut":   {after(300*fMS, 200, "good"), fBreak(errFWire)},
-		"first fails":  {after(150*fMS, 503, "bad"), after(200*fMS, 200, "good")},
+		"second fails": {after(300*fms, 200, "good"), after(50*fms, 503, "bad")},
+		"second cut":   {after(300*fms, 200, "good"), fBreak(errFWire)},
+		"first fails":  {after(150*fms, 503, "bad"), after(200*fms, 200, "good")},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestHedgeFirstSuccessWins(t *testing.T) {
 				t.Server.Reply = fScript(row[0], row[1])
 				res := t.Do(t.Context(), fHedged())
 				require.Equal(t, "good", fBody(t, res))
-				require.Equal(t, 300*fMS, res.At)
+				require.Equal(t, 300*fms, res.At)
 				require.Equal(t, 2, t.Server.Count())
 			})
 		})
@@ -67,10 +67,10 @@ func TestHedgeFirstSuccessWins(t *testing.T) {
 
 func TestHedgeBothFail(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
-		t.Server.Reply = after(150*fMS, 503, "bad")
+		t.Server.Reply = after(150*fms, 503, "bad")
 		res := t.Do(t.Context(), fHedged())
 		require.Equal(t, "bad", fBody(t, res))
-		require.Equal(t, 250*fMS, res.At)
+		require.Equal(t, 250*fms, res.At)
 		require.Equal(t, 2, t.Server.Count())
 	})
 }
@@ -79,7 +79,7 @@ func TestHedgeAtMostOneAndOnlyWhenSlow(t *testing.T) {
 	for _, row := range []struct {
 		took time.Duration
 		sent int
-	}{{99 * fMS, 1}, {10 * fSec, 2}} {
+	}{{99 * fms, 1}, {10 * fsec, 2}} {
 		bubble(t, ax.Config{}, func(t *tester) {
 			t.Server.Reply = after(row.took, 200, "")
 			require.Equal(t, row.took, t.Do(t.Context(), fHedged()).At)
@@ -89,7 +89,7 @@ func TestHedgeAtMostOneAndOnlyWhenSlow(t *testing.T) {
 }
 
 func TestHedgeOnlyIdempotentAndReplayable(t *testing.T) {
-	h := &ax.Hedge{After: 100 * fMS}
+	h := &ax.Hedge{After: 100 * fms}
 	rows := []struct {
 		r    ax.Request
 		sent int
@@ -102,7 +102,7 @@ func TestHedgeOnlyIdempotentAndReplayable(t *testing.T) {
 	}
 	for i, row := range rows {
 		bubble(t, ax.Config{}, func(t *tester) {
-			t.Server.Reply = after(fSec, 200, "")
+			t.Server.Reply = after(fsec, 200, "")
 			row.r.URL = at("/")
 			require.NoError(t, t.Do(t.Context(), row.r).Err)
 			require.Equal(t, row.sent, t.Server.Count(), "row %d", i)
@@ -114,29 +114,29 @@ func TestHedgeOnlyIdempotentAndReplayable(t *testing.T) {
 }
 
 func TestHedgeOfALaneAndOfTheScheduler(t *testing.T) {
-	cfg := ax.Config{Hedge: &ax.Hedge{After: 100 * fMS}, Lanes: []ax.Lane{{Name: "b", Match: []string{"b.test"}, Hedge: &ax.Hedge{After: 300 * fMS}}}}
+	cfg := ax.Config{Hedge: &ax.Hedge{After: 100 * fms}, Lanes: []ax.Lane{{Name: "b", Match: []string{"b.test"}, Hedge: &ax.Hedge{After: 300 * fms}}}}
 	bubble(t, cfg, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		a, b := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), ax.Request{URL: "http://b.test/"})
-		r := ax.Request{URL: "http://c.test/", Hedge: &ax.Hedge{After: 500 * fMS}}
+		r := ax.Request{URL: "http://c.test/", Hedge: &ax.Hedge{After: 500 * fms}}
 		t.Do(t.Context(), r)
 		<-a
 		<-b
-		require.Equal(t, []time.Duration{0, 100 * fMS}, fHostHits(t, "a.test"))
-		require.Equal(t, []time.Duration{0, 300 * fMS}, fHostHits(t, "b.test"))
-		require.Equal(t, []time.Duration{0, 500 * fMS}, fHostHits(t, "c.test"))
+		require.Equal(t, []time.Duration{0, 100 * fms}, fHostHits(t, "a.test"))
+		require.Equal(t, []time.Duration{0, 300 * fms}, fHostHits(t, "b.test"))
+		require.Equal(t, []time.Duration{0, 500 * fms}, fHostHits(t, "c.test"))
 	})
 }
 
 func TestHedgesAreInsideTheRetryBudget(t *testing.T) {
 	bubble(t, ax.Config{Retry: &ax.Retry{}}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		var cs []<-chan result
 		for range 10 {
 			cs = append(cs, t.Go(t.Context(), fHedged()))
 		}
 		for _, c := range cs {
-			require.Equal(t, fSec, (<-c).At, "a hedge that is refused harms nobody")
+			require.Equal(t, fsec, (<-c).At, "a hedge that is refused harms nobody")
 		}
 		require.Equal(t, 13, t.Server.Count())
 	})
@@ -152,10 +152,10 @@ func TestHedgeTakesASlotATokenAndTheOwnersBudget(t *testing.T) {
 	for name, cfg := range rows {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, cfg, func(t *tester) {
-				t.Server.Reply = after(fSec, 200, "")
+				t.Server.Reply = after(fsec, 200, "")
 				r := fHedged()
 				r.Owner = "ann"
-				require.Equal(t, fSec, t.Do(t.Context(), r).At)
+				require.Equal(t, fsec, t.Do(t.Context(), r).At)
 				require.Equal(t, 1, t.Server.Count())
 				require.Equal(t, 1, t.Server.Peak())
 				require.Zero(t, t.S.Stats().Parked)
@@ -168,9 +168,9 @@ func TestHedgeTakesASlotATokenAndTheOwnersBudget(t *testing.T) {
 func TestHedgeAfterZeroIsTheLanesP95(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			d := 100 * fMS
+			d := 100 * fms
 			if h.N == 1001 {
-				d = 10 * fSec
+				d = 10 * fsec
 			}
 			return after(d, 200, fmt.Sprint(h.N))(h)
 		}

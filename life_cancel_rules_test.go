@@ -238,15 +238,15 @@ func TestX1NextRunsAtOnce(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 1}, func(t *tester) {
 		t.Server.Reply = dSlow
 		ctx, cancel := context.WithCancel(dBG)
-		a, b := t.Go(ctx, dGet("/a")), t.GoAt(dMS, ctx, dGet("/b"))
-		next := t.GoAt(2*dMS, dBG, dGet("/quick"))
-		t.Until(100 * dMS)
+		a, b := t.Go(ctx, dGet("/a")), t.GoAt(dms, ctx, dGet("/b"))
+		next := t.GoAt(2*dms, dBG, dGet("/quick"))
+		t.Until(100 * dms)
 		cancel()
-		require.Equal(t, 100*dMS, (<-a).At)
-		require.Equal(t, 100*dMS, (<-b).At)
+		require.Equal(t, 100*dms, (<-a).At)
+		require.Equal(t, 100*dms, (<-b).At)
 		got := <-next
 		require.Equal(t, 200, got.Status())
-		require.Equal(t, 100*dMS, got.At)
+		require.Equal(t, 100*dms, got.At)
 		require.Equal(t, []string{"/a", "/quick"}, t.Server.Paths())
 	})
 }
@@ -259,10 +259,10 @@ func TestX1DeafTransport(t *testing.T) {
 		at  time.Duration
 	}{
 		"Do":     {func(t *tester, ctx context.Context) <-chan result { return t.Go(ctx, post) }, time.Second},
-		"flight": {func(t *tester, ctx context.Context) <-chan result { return t.Go(ctx, dGet("/deaf")) }, 100 * dMS},
+		"flight": {func(t *tester, ctx context.Context) <-chan result { return t.Go(ctx, dGet("/deaf")) }, 100 * dms},
 		"Submit": {func(t *tester, ctx context.Context) <-chan result {
 			return dCollect(t, t.S.Submit(ctx, ax.Must(post.Task())))
-		}, 100 * dMS},
+		}, 100 * dms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, ax.Config{MaxConcurrent: 1, Dedupe: &ax.Dedupe{Window: time.Hour}}, func(t *tester) {
@@ -278,7 +278,7 @@ func TestX1DeafTransport(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancel(dBG)
 				ch := c.run(t, ctx)
-				t.Until(100 * dMS)
+				t.Until(100 * dms)
 				cancel()
 				next := t.Go(dBG, dGet("/next"))
 				synctest.Wait()

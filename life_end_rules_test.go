@@ -34,7 +34,7 @@ func TestX3ShutdownFinishesWhatWasAccepted(t *testing.T) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			switch h.URL.Path {
 			case "/retry":
-				return after(100*dMS, map[bool]int{true: 503, false: 200}[h.N == 1], "")(h)
+				return after(100*dms, map[bool]int{true: 503, false: 200}[h.N == 1], "")(h)
 			case "/hop":
 				return reply(302, "", "Location: http://b.test/landed"), nil
 			case "/nest":
@@ -50,16 +50,16 @@ func TestX3ShutdownFinishesWhatWasAccepted(t *testing.T) {
 		bad.NoRetry, bad.Fallback = true, &ax.Fallback{Alternate: ax.Must(dGet("/alternate").Task())}
 		chans := []<-chan result{t.Go(dBG, dGet("/retry"))}
 		for i, r := range []ax.Request{dGet("/hop"), dGet("/nest"), bad, dGet("/queued")} {
-			chans = append(chans, t.GoAt(time.Duration(i+1)*dMS, dBG, r))
+			chans = append(chans, t.GoAt(time.Duration(i+1)*dms, dBG, r))
 		}
-		t.Until(50 * dMS)
+		t.Until(50 * dms)
 		down, again := dShutdown(t, dBG), dShutdown(t, dBG)
 		synctest.Wait()
 		for _, path := range []string{"/new", "/retry"} { // not even as a joiner
 			refused := t.Do(dBG, dGet(path))
 			require.ErrorIs(t, refused.Err, ax.ErrClosed)
 			require.Equal(t, "admit", dError(t, refused.Err).Op)
-			require.Equal(t, 50*dMS, refused.At)
+			require.Equal(t, 50*dms, refused.At)
 		}
 		for i, c := range chans {
 			r := <-c
@@ -69,7 +69,7 @@ func TestX3ShutdownFinishesWhatWasAccepted(t *testing.T) {
 		for _, c := range []<-chan result{down, again} {
 			r := <-c
 			require.NoError(t, r.Err)
-			require.Equal(t, 1200*dMS, r.At, "as soon as the last one has ended")
+			require.Equal(t, 1200*dms, r.At, "as soon as the last one has ended")
 		}
 		n := t.Server.Count()
 		require.NoError(t, t.S.Shutdown(dBG))
@@ -91,7 +91,7 @@ func TestX3ShutdownWaitsForOpenStreams(t *testing.T) {
 			}
 			r := t.Do(dBG, ax.Request{URL: at("/s"), Stream: true})
 			require.NoError(t, r.Err)
-			ctx, cancel := context.WithTimeout(dBG, 1500*dMS)
+			ctx, cancel := context.WithTimeout(dBG, 1500*dms)
 			defer cancel()
 			if patient {
 				ctx = dBG
@@ -108,9 +108,9 @@ func TestX3ShutdownWaitsForOpenStreams(t *testing.T) {
 				require.Equal(t, 3*time.Second, end.At)
 			} else {
 				require.ErrorIs(t, err, context.Canceled)
-				require.Equal(t, 1500*dMS, readEnd)
+				require.Equal(t, 1500*dms, readEnd)
 				require.ErrorIs(t, end.Err, context.DeadlineExceeded)
-				require.Equal(t, 1500*dMS, end.At)
+				require.Equal(t, 1500*dms, end.At)
 			}
 		})
 	}
@@ -150,20 +150,20 @@ func TestX3ShutdownOutOfTime(t *testing.T) {
 func TestX3PausedLanesEnd(t *testing.T) {
 	for _, lane := range []string{"a.test", ""} {
 		bubble(t, ax.Config{}, func(t *tester) {
-			t.Server.Reply = after(100*dMS, 200, "")
+			t.Server.Reply = after(100*dms, 200, "")
 			running := t.Go(dBG, ax.Request{URL: "http://b.test/"})
 			synctest.Wait()
 			require.NoError(t, t.S.Pause(lane))
 			held := t.Go(dBG, dGet("/x"))
-			t.Until(50 * dMS)
+			t.Until(50 * dms)
 			down := dShutdown(t, dBG)
 			r := <-held
 			require.ErrorIs(t, r.Err, ax.ErrClosed)
-			require.Equal(t, 50*dMS, r.At)
+			require.Equal(t, 50*dms, r.At)
 			require.Equal(t, 200, (<-running).Status())
 			end := <-down
 			require.NoError(t, end.Err)
-			require.Equal(t, 100*dMS, end.At)
+			require.Equal(t, 100*dms, end.At)
 		})
 	}
 }
@@ -177,7 +177,7 @@ func TestX3OpenBreakersEnd(t *testing.T) {
 			if h.URL.Host == "a.test" {
 				return reply(500, ""), nil
 			}
-			return after(100*dMS, 500, "")(h)
+			return after(100*dms, 500, "")(h)
 		}
 		require.Equal(t, 500, t.Do(dBG, dGet("/opens")).Status())
 		saved := dGet("/saved")
@@ -199,10 +199,10 @@ func TestX3OpenBreakersEnd(t *testing.T) {
 		require.Equal(t, 500, (<-last).Status())
 		r = <-meets
 		require.ErrorIs(t, r.Err, ax.ErrCircuitOpen)
-		require.Equal(t, 100*dMS, r.At)
+		require.Equal(t, 100*dms, r.At)
 		end := <-down
 		require.NoError(t, end.Err)
-		require.Equal(t, 100*dMS, end.At)
+		require.Equal(t, 100*dms, end.At)
 		require.Equal(t, 2, t.Server.Count())
 	})
 }

@@ -50,7 +50,7 @@ func dScript(h *hit) (*http.Response, error) {
 	case "reset":
 		return nil, errors.New("reset by peer")
 	case "end":
-		return after(10*dMS, 200, "end")(h)
+		return after(10*dms, 200, "end")(h)
 	default:
 		var status int
 		fmt.Sscan(p, &status)
@@ -186,7 +186,7 @@ func TestX2GaugesAreNeverNegative(t *testing.T) {
 	var looks atomic.Int64
 	log := &dLog{}
 	cfg := ax.Config{
-		MaxConcurrent: 4, MaxQueue: 20, Dedupe: &ax.Dedupe{Window: 5 * dMS}, Retry: &ax.Retry{BaseDelay: dMS},
+		MaxConcurrent: 4, MaxQueue: 20, Dedupe: &ax.Dedupe{Window: 5 * dms}, Retry: &ax.Retry{BaseDelay: dms},
 		Hosts: &ax.Lane{MaxConcurrent: 3}, Budgets: map[string]ax.Budget{"o": {MaxConcurrent: 1, MaxQueue: 5}},
 		OnEvent: func(e ax.Event) {
 			log.On(e)
@@ -205,7 +205,7 @@ func TestX2GaugesAreNeverNegative(t *testing.T) {
 		sched.Store(t.S)
 		statuses := []int{200, 404, 500, 503, 429}
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			return after(time.Duration(h.N%7)*dMS, statuses[h.N%len(statuses)], "x")(h)
+			return after(time.Duration(h.N%7)*dms, statuses[h.N%len(statuses)], "x")(h)
 		}
 		var wg sync.WaitGroup
 		for i := range 600 {
@@ -216,7 +216,7 @@ func TestX2GaugesAreNeverNegative(t *testing.T) {
 			if i%9 == 0 {
 				r.Method = "POST"
 			}
-			wait, life := time.Duration(rng.IntN(200))*dMS, time.Duration(rng.IntN(60))*dMS
+			wait, life := time.Duration(rng.IntN(200))*dms, time.Duration(rng.IntN(60))*dms
 			wg.Go(func() {
 				time.Sleep(wait)
 				ctx, cancel := context.WithTimeout(dBG, life)
@@ -301,7 +301,7 @@ func TestX6PanickingCallback(t *testing.T) {
 	logged := &dRecords{}
 	cfg := ax.Config{MaxConcurrent: 1, Dedupe: &ax.Dedupe{}, Logger: slog.New(logged), OnEvent: func(ax.Event) { panic("hook") }}
 	bubble(t, cfg, func(t *tester) {
-		t.Server.Reply = after(10*dMS, 200, "fine")
+		t.Server.Reply = after(10*dms, 200, "fine")
 		a, b := t.Go(dBG, dGet("/x")), t.Go(dBG, dGet("/x"))
 		for _, c := range []<-chan result{a, b} {
 			r := <-c
@@ -320,7 +320,7 @@ func TestX6PanickingCallback(t *testing.T) {
 func TestX6OrderAndContext(t *testing.T) {
 	log := &dLog{}
 	var live atomic.Int64
-	cfg := ax.Config{MaxConcurrent: 1, Retry: &ax.Retry{BaseDelay: 100 * dMS, Jitter: ax.NoJitter}}
+	cfg := ax.Config{MaxConcurrent: 1, Retry: &ax.Retry{BaseDelay: 100 * dms, Jitter: ax.NoJitter}}
 	cfg.OnEvent = func(e ax.Event) {
 		log.On(e)
 		if e.Kind == ax.EventStarted && e.Context.Err() == nil {
@@ -329,14 +329,14 @@ func TestX6OrderAndContext(t *testing.T) {
 	}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			return after(50*dMS, map[bool]int{true: 503, false: 200}[h.N == 2], "")(h)
+			return after(50*dms, map[bool]int{true: 503, false: 200}[h.N == 2], "")(h)
 		}
 		hog := t.Go(dBG, dGet("/hog"))
 		ctx := context.WithValue(dBG, dValue{}, "mine")
-		r := <-t.GoAt(10*dMS, ctx, dGet("/x"))
+		r := <-t.GoAt(10*dms, ctx, dGet("/x"))
 		<-hog
 		require.Equal(t, 2, r.Resp.Attempts)
-		require.Equal(t, 40*dMS, r.Resp.Waited)
+		require.Equal(t, 40*dms, r.Resp.Waited)
 		want := []ax.EventKind{ax.EventSubmitted, ax.EventQueued, ax.EventStarted, ax.EventAttemptDone, ax.EventRetryScheduled,
 			ax.EventStarted, ax.EventAttemptDone, ax.EventSucceeded}
 		var got []ax.EventKind

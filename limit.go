@@ -64,9 +64,6 @@ func (r *rateSet) exact() bool {
 
 func (r *rateSet) exactLocked() bool { return len(r.windows) > 0 }
 
-// empty reports whether there are no rates at all.
-func (r *rateSet) empty() bool { return r == nil || len(r.rates()) == 0 }
-
 // next is the earliest moment at which a start is allowed, not after now (or the
 // latest moment seen) if it is now; never if only a call or a return of what was
 // taken can bring it about. If nothing is taken before, a start is allowed then.

@@ -39,7 +39,7 @@ func TestF1EachOutcomeIsJudged(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, ax.Config{AttemptTimeout: fSec, Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
+			bubble(t, ax.Config{AttemptTimeout: fsec, Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
 				t.Server.Reply = row.reply
 				t.Do(t.Context(), fGet("/"))
 				st := fLane(t)
@@ -60,31 +60,31 @@ func TestF1NeutralNeverCounts(t *testing.T) {
 	ends := map[string]func(t *tester, r ax.Request){
 		"caller cancels": func(t *tester, r ax.Request) {
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(10*fMS, cancel)
+			time.AfterFunc(10*fms, cancel)
 			require.ErrorIs(t, t.Do(ctx, r).Err, context.Canceled)
 		},
 		"caller's deadline": func(t *tester, r ax.Request) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*fMS)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*fms)
 			defer cancel()
 			require.ErrorIs(t, t.Do(ctx, r).Err, context.DeadlineExceeded)
 		},
 		"call canceled": func(t *tester, r ax.Request) {
 			c := t.S.Submit(t.Context(), ax.Must(r.Task()))
-			time.Sleep(10 * fMS)
+			time.Sleep(10 * fms)
 			c.Cancel()
 			<-c.Done()
 		},
 		"tag": func(t *tester, r ax.Request) {
 			r.Tags = []string{"x"}
 			c := t.Go(t.Context(), r)
-			time.Sleep(10 * fMS)
+			time.Sleep(10 * fms)
 			require.Equal(t, 1, t.S.CancelTag("x"))
 			require.ErrorIs(t, (<-c).Err, ax.ErrCanceledByTag)
 		},
 		"stringified cancel after the end": func(t *tester, r ax.Request) {
 			r.URL = at("/deaf")
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(10*fMS, cancel)
+			time.AfterFunc(10*fms, cancel)
 			require.ErrorIs(t, t.Do(ctx, r).Err, context.Canceled)
 		},
 	}

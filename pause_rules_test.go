@@ -28,11 +28,11 @@ func TestF4RetryAfterPausesTheWholeLane(t *testing.T) {
 				require.NoError(t, res.Err)
 				require.Equal(t, status, res.Status())
 				require.Zero(t, res.At)
-				require.WithinDuration(t, t.start.Add(2*fSec), fLane(t).PausedUntil, 0)
+				require.WithinDuration(t, t.start.Add(2*fsec), fLane(t).PausedUntil, 0)
 
-				t.Until(500 * fMS)
+				t.Until(500 * fms)
 				other := t.Do(t.Context(), ax.Request{URL: "http://b.test/"})
-				require.Equal(t, 500*fMS, other.At, "another lane is untouched")
+				require.Equal(t, 500*fms, other.At, "another lane is untouched")
 				require.True(t, t.S.Stats().Lanes["b.test"].PausedUntil.IsZero())
 
 				c := t.Go(t.Context(), fGet("/second"))
@@ -41,9 +41,9 @@ func TestF4RetryAfterPausesTheWholeLane(t *testing.T) {
 				require.Equal(t, []int{0, 0, 1}, []int{st.Active, st.Queued, st.Parked}, "what a pause holds is parked")
 				require.Equal(t, 1, st.Lanes["a.test"].Parked)
 				second := <-c
-				require.Equal(t, 2*fSec, second.At)
-				require.Equal(t, 1500*fMS, second.Resp.Waited)
-				require.Equal(t, []time.Duration{0, 2 * fSec}, fHostHits(t, "a.test"))
+				require.Equal(t, 2*fsec, second.At)
+				require.Equal(t, 1500*fms, second.Resp.Waited)
+				require.Equal(t, []time.Duration{0, 2 * fsec}, fHostHits(t, "a.test"))
 
 				synctest.Wait() // what the timer tells, it tells after it has woken the waiters
 				require.Equal(t, []ax.EventKind{ax.EventLanePaused, ax.EventLaneResumed}, ev.Kinds(ax.EventLanePaused, ax.EventLaneResumed))
@@ -66,12 +66,12 @@ func TestF4OnlyThoseTwoPause(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(fmt.Sprint(row), func(t *testing.T) {
-			bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: fSec, Jitter: ax.NoJitter}}, func(t *tester) {
+			bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: fsec, Jitter: ax.NoJitter}}, func(t *tester) {
 				t.Server.Reply = fPaths(map[string]fReply{"/first": fOnce(row.status, row.header)})
 				first := t.Go(t.Context(), fGet("/first"))
-				t.Until(10 * fMS)
+				t.Until(10 * fms)
 				require.True(t, fLane(t).PausedUntil.IsZero())
-				require.Equal(t, 10*fMS, t.Do(t.Context(), fGet("/second")).At, "only the unlucky task backs off")
+				require.Equal(t, 10*fms, t.Do(t.Context(), fGet("/second")).At, "only the unlucky task backs off")
 				require.NoError(t, (<-first).Err)
 			})
 		})
@@ -85,19 +85,19 @@ func TestF4PauseIsBounded(t *testing.T) {
 		header string
 		want   time.Duration
 	}{
-		{"by MaxDelay", &ax.Retry{MaxDelay: 5 * fSec}, "3600", 5 * fSec},
-		{"by the default MaxDelay", &ax.Retry{}, "3600", 30 * fSec},
-		{"without Retry", nil, "3600", 30 * fSec},
-		{"beyond every integer", nil, "99999999999999999999999", 30 * fSec},
-		{"a date in ten years", nil, "Fri, 01 Jan 2010 00:00:00 GMT", 30 * fSec},
-		{"a longer MaxDelay allows more", &ax.Retry{MaxDelay: time.Hour}, "600", 600 * fSec},
+		{"by MaxDelay", &ax.Retry{MaxDelay: 5 * fsec}, "3600", 5 * fsec},
+		{"by the default MaxDelay", &ax.Retry{}, "3600", 30 * fsec},
+		{"without Retry", nil, "3600", 30 * fsec},
+		{"beyond every integer", nil, "99999999999999999999999", 30 * fsec},
+		{"a date in ten years", nil, "Fri, 01 Jan 2010 00:00:00 GMT", 30 * fsec},
+		{"a longer MaxDelay allows more", &ax.Retry{MaxDelay: time.Hour}, "600", 600 * fsec},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, ax.Config{Retry: row.retry}, func(t *tester) {
 				t.Server.Reply = fOnce(429, "Retry-After: "+row.header)
 				r := fGet("/")
-				r.NoRetry = row.retry != nil && row.want > 30*fSec
+				r.NoRetry = row.retry != nil && row.want > 30*fsec
 				require.Equal(t, 429, t.Do(t.Context(), r).Status())
 				require.Equal(t, row.want, t.Do(t.Context(), fGet("/")).At)
 				require.Equal(t, []time.Duration{0, row.want}, t.Server.Times())
@@ -110,20 +110,20 @@ func TestF4AShorterPauseDoesNotCutALongerOne(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = fPaths(map[string]fReply{
 			"/long":  fAnswer(503, "", "Retry-After: 10"),
-			"/short": func(h *hit) (*http.Response, error) { h.Sleep(fSec); return reply(503, "", "Retry-After: 2"), nil },
+			"/short": func(h *hit) (*http.Response, error) { h.Sleep(fsec); return reply(503, "", "Retry-After: 2"), nil },
 		})
 		short := t.Go(t.Context(), fGet("/short"))
-		t.Until(10 * fMS)
+		t.Until(10 * fms)
 		t.Do(t.Context(), fGet("/long"))
 		<-short
-		require.Equal(t, 10010*fMS, t.Do(t.Context(), fGet("/next")).At)
+		require.Equal(t, 10010*fms, t.Do(t.Context(), fGet("/next")).At)
 	})
 }
 
 // TestF4QueueLeavesOnARamp: a lane without a rate lets its queue go from 1 over a second.
 func TestF4QueueLeavesOnARamp(t *testing.T) {
 	const limit = 20
-	for _, service := range []time.Duration{0, 200 * fMS} {
+	for _, service := range []time.Duration{0, 200 * fms} {
 		t.Run(service.String(), func(t *testing.T) {
 			bubble(t, ax.Config{Lanes: []ax.Lane{{Name: "a", Match: []string{"a.test"}, MaxConcurrent: limit}}}, func(t *tester) {
 				t.Server.Reply = fScript(fAnswer(429, "", "Retry-After: 2"), after(service, 200, ""))
@@ -137,11 +137,11 @@ func TestF4QueueLeavesOnARamp(t *testing.T) {
 				}
 				hits := t.Server.Hits()[1:]
 				require.Len(t, hits, 60)
-				require.Equal(t, 2*fSec, hits[0].At, "the first leaves when the pause ends")
+				require.Equal(t, 2*fsec, hits[0].At, "the first leaves when the pause ends")
 				for i, h := range hits {
-					since := h.At - 2*fSec
-					if i > 0 && since < fSec {
-						require.GreaterOrEqual(t, h.At-hits[i-1].At, fSec/limit, "start %d", i)
+					since := h.At - 2*fsec
+					if i > 0 && since < fsec {
+						require.GreaterOrEqual(t, h.At-hits[i-1].At, fsec/limit, "start %d", i)
 					}
 					running := 0
 					for _, o := range hits[:i+1] {
@@ -149,10 +149,10 @@ func TestF4QueueLeavesOnARamp(t *testing.T) {
 							running++
 						}
 					}
-					allowed := max(1, int((since*limit+fSec-1)/fSec))
+					allowed := max(1, int((since*limit+fsec-1)/fsec))
 					require.LessOrEqual(t, running, min(allowed, limit), "in flight at %v", h.At)
 				}
-				require.LessOrEqual(t, hits[59].At, 10*fSec)
+				require.LessOrEqual(t, hits[59].At, 10*fsec)
 			})
 		})
 	}
@@ -170,11 +170,11 @@ func TestF4QueueLeavesAtTheLanesRate(t *testing.T) {
 			require.Equal(t, 200, (<-c).Status())
 		}
 		ts := t.Server.Times()[1:]
-		require.Equal(t, 2*fSec, ts[0])
+		require.Equal(t, 2*fsec, ts[0])
 		for i := 5; i < len(ts); i++ {
-			require.GreaterOrEqual(t, ts[i]-ts[i-5], fSec)
+			require.GreaterOrEqual(t, ts[i]-ts[i-5], fsec)
 		}
-		require.LessOrEqual(t, ts[19], 6*fSec)
+		require.LessOrEqual(t, ts[19], 6*fsec)
 	})
 }
 
@@ -184,11 +184,11 @@ func TestF4AnExplicitPauseOutlastsIt(t *testing.T) {
 		t.Do(t.Context(), fGet("/"))
 		require.NoError(t, t.S.Pause("a.test"))
 		c := t.Go(t.Context(), fGet("/"))
-		t.Until(5 * fSec)
+		t.Until(5 * fsec)
 		require.Equal(t, 1, t.Server.Count())
 		require.Equal(t, 1, t.S.Stats().Parked)
 		require.NoError(t, t.S.Resume("a.test"))
-		require.Equal(t, 5*fSec, (<-c).At)
+		require.Equal(t, 5*fsec, (<-c).At)
 	})
 }
 
@@ -197,7 +197,7 @@ func TestF4WhoCannotWaitForThePauseIsToldAtOnce(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = fOnce(429, "Retry-After: 5")
 		t.Do(t.Context(), fGet("/"))
-		ctx, cancel := context.WithTimeout(t.Context(), fSec)
+		ctx, cancel := context.WithTimeout(t.Context(), fsec)
 		defer cancel()
 		res := t.Do(ctx, fGet("/"))
 		require.Zero(t, res.At)
@@ -216,11 +216,11 @@ func TestF4WhoCannotWaitForThePauseIsToldAtOnce(t *testing.T) {
 }
 
 func TestF4QueueTimeoutEndsAWaitBehindAPause(t *testing.T) {
-	bubble(t, ax.Config{QueueTimeout: fSec}, func(t *tester) {
+	bubble(t, ax.Config{QueueTimeout: fsec}, func(t *tester) {
 		t.Server.Reply = fOnce(429, "Retry-After: 5")
 		t.Do(t.Context(), fGet("/"))
 		res := t.Do(t.Context(), fGet("/"))
-		require.Equal(t, fSec, res.At)
+		require.Equal(t, fsec, res.At)
 		require.ErrorIs(t, res.Err, ax.ErrQueueTimeout)
 	})
 }
@@ -245,14 +245,14 @@ func TestCaseH13RetryAfterAsDate(t *testing.T) {
 	for _, layout := range []string{http.TimeFormat, "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC} {
 		for _, status := range []int{429, 503} {
 			for _, name := range []string{"Retry-After", "retry-after"} {
-				bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: 100 * fMS}}, func(t *tester) {
-					t.Until(400 * fMS) // 3.4 s is written as 3 s
-					date := time.Now().Add(3 * fSec).UTC().Format(layout)
+				bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: 100 * fms}}, func(t *tester) {
+					t.Until(400 * fms) // 3.4 s is written as 3 s
+					date := time.Now().Add(3 * fsec).UTC().Format(layout)
 					t.Server.Reply = fOnce(status, name+": "+date)
 					require.Equal(t, 200, t.Do(t.Context(), fGet("/")).Status())
 					waited := t.Server.Times()[1] - t.Server.Times()[0]
-					require.GreaterOrEqual(t, waited, 2600*fMS)
-					require.LessOrEqual(t, waited, 3100*fMS)
+					require.GreaterOrEqual(t, waited, 2600*fms)
+					require.LessOrEqual(t, waited, 3100*fms)
 				})
 			}
 		}

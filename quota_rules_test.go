@@ -18,16 +18,16 @@ func TestF4QuotaHeaders(t *testing.T) {
 		headers []string
 		want    time.Duration
 	}{
-		{"draft", []string{`RateLimit: "default";r=0;t=5`}, 5 * fSec},
-		{"draft with policy", []string{`RateLimit-Policy: "default";q=100;w=60`, `RateLimit: "default";r=0;t=5`}, 5 * fSec},
-		{"draft, two quotas, one used up", []string{`RateLimit: "burst";r=0;t=2, "day";r=10;t=20`}, 2 * fSec},
-		{"draft, two quotas used up", []string{`RateLimit: "burst";r=0;t=2, "day";r=0;t=20`}, 20 * fSec},
+		{"draft", []string{`RateLimit: "default";r=0;t=5`}, 5 * fsec},
+		{"draft with policy", []string{`RateLimit-Policy: "default";q=100;w=60`, `RateLimit: "default";r=0;t=5`}, 5 * fsec},
+		{"draft, two quotas, one used up", []string{`RateLimit: "burst";r=0;t=2, "day";r=10;t=20`}, 2 * fsec},
+		{"draft, two quotas used up", []string{`RateLimit: "burst";r=0;t=2, "day";r=0;t=20`}, 20 * fsec},
 		{"draft, something remains", []string{`RateLimit: "default";r=1;t=5`}, 0},
 		{"draft, no reset", []string{`RateLimit: "default";r=0`}, 0},
 		{"draft, garbage", []string{`RateLimit: ;;r=0;;t=5;"`}, 0},
 		{"draft, negative", []string{`RateLimit: "default";r=0;t=-5`}, 0},
-		{"seconds", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 5"}, 5 * fSec},
-		{"epoch", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684805"}, 5 * fSec},
+		{"seconds", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 5"}, 5 * fsec},
+		{"epoch", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684805"}, 5 * fsec},
 		{"something remains", []string{"X-RateLimit-Remaining: 3", "X-RateLimit-Reset: 5"}, 0},
 		{"no reset", []string{"X-RateLimit-Remaining: 0"}, 0},
 		{"no remaining", []string{"X-RateLimit-Reset: 5"}, 0},
@@ -36,9 +36,9 @@ func TestF4QuotaHeaders(t *testing.T) {
 		{"negative reset", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: -5"}, 0},
 		{"garbage", []string{"X-RateLimit-Remaining: none", "X-RateLimit-Reset: 5"}, 0},
 		{"garbage reset", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: later"}, 0},
-		{"over the cap", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 45"}, 30 * fSec},
-		{"epoch over the cap", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684845"}, 30 * fSec},
-		{"draft over the cap", []string{`RateLimit: "default";r=0;t=45`}, 30 * fSec},
+		{"over the cap", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 45"}, 30 * fsec},
+		{"epoch over the cap", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684845"}, 30 * fsec},
+		{"draft over the cap", []string{`RateLimit: "default";r=0;t=45`}, 30 * fsec},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestF4AbsurdQuotaHeadersCannotCloseALane(t *testing.T) {
 				bubble(t, ax.Config{}, func(t *tester) {
 					t.Server.Reply = fOnce(200, "X-RateLimit-Remaining: 0", h)
 					t.Do(t.Context(), fGet("/"))
-					require.LessOrEqual(t, t.Do(t.Context(), fGet("/")).At, 30*fSec)
+					require.LessOrEqual(t, t.Do(t.Context(), fGet("/")).At, 30*fsec)
 				})
 			})
 		}
@@ -73,19 +73,19 @@ func TestF4AbsurdQuotaHeadersCannotCloseALane(t *testing.T) {
 }
 
 func TestF4QuotaOnALastAllowedAnswerSavesThe429s(t *testing.T) {
-	bubble(t, ax.Config{Retry: &ax.Retry{MaxDelay: 10 * fSec}}, func(t *tester) {
+	bubble(t, ax.Config{Retry: &ax.Retry{MaxDelay: 10 * fsec}}, func(t *tester) {
 		var window time.Duration
 		used := 0
 		t.Server.Reply = func(h *hit) (*http.Response, error) { // 5 every 4 s, told in its headers
-			if h.At >= window+4*fSec {
-				window, used = h.At.Truncate(4*fSec), 0
+			if h.At >= window+4*fsec {
+				window, used = h.At.Truncate(4*fsec), 0
 			}
 			if used++; used > 5 {
 				return reply(429, ""), nil
 			}
-			left := window + 4*fSec - h.At
+			left := window + 4*fsec - h.At
 			return reply(200, "", "X-RateLimit-Remaining: "+strconv.Itoa(5-used),
-				"X-RateLimit-Reset: "+strconv.Itoa(int((left+fSec-1)/fSec))), nil
+				"X-RateLimit-Reset: "+strconv.Itoa(int((left+fsec-1)/fsec))), nil
 		}
 		for range 20 {
 			require.Equal(t, 200, t.Do(t.Context(), fGet("/")).Status())

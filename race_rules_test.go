@@ -70,7 +70,7 @@ func (e *fEnds) Seq(seq uint64, err error) string {
 // supersede and deadline at the same nanosecond, for 20,000 tasks. Each gets exactly
 // one terminal event, before its caller is answered and equal to that answer.
 func TestX2OneEndHoweverManyEndsAreAimedAtOneInstant(t *testing.T) {
-	const batches, size, aim = 40, 500, 10 * fMS
+	const batches, size, aim = 40, 500, 10 * fms
 	for _, mode := range []string{"Do", "Call", "shared"} {
 		t.Run(mode, func(t *testing.T) {
 			ends := &fEnds{byURL: map[string][]ax.Event{}, bySeq: map[uint64][]ax.Event{}}
@@ -141,7 +141,7 @@ func TestX2OneEndHoweverManyEndsAreAimedAtOneInstant(t *testing.T) {
 					wg.Go(func() { time.Sleep(aim); t.S.CancelTag(tag) })
 					wg.Wait()
 				}
-				time.Sleep(fMS)
+				time.Sleep(fms)
 				st := t.S.Stats()
 				require.Equal(t, []int{0, 0, 0}, []int{st.Active, st.Queued, st.Parked})
 				require.Zero(t, st.Failed+st.Rejected)

@@ -58,11 +58,11 @@ func TestF5BudgetRefillsAndIsPerLane(t *testing.T) {
 		require.ErrorIs(t, res.Resp.Cause, ax.ErrRetryBudget)
 		require.Equal(t, 2, t.Do(t.Context(), ax.Request{URL: "http://b.test/"}).Resp.Attempts, "another lane has its own")
 
-		t.Until(9900 * fMS) // a retry would leave at 10 s: all three are within the ten seconds up to it
+		t.Until(9900 * fms) // a retry would leave at 10 s: all three are within the ten seconds up to it
 		require.Equal(t, 1, t.Do(t.Context(), fGet("/")).Resp.Attempts)
-		t.Until(10050 * fMS) // at 10.15 s the first has left the window
+		t.Until(10050 * fms) // at 10.15 s the first has left the window
 		require.Equal(t, 2, t.Do(t.Context(), fGet("/")).Resp.Attempts)
-		t.Until(40 * fSec)
+		t.Until(40 * fsec)
 		require.Equal(t, 2, t.Do(t.Context(), fGet("/")).Resp.Attempts, "and after a rest")
 	})
 }
@@ -88,7 +88,7 @@ func TestF5WhateverRefusesARetryIsTheCause(t *testing.T) {
 			res := t.Do(t.Context(), fGet("/"))
 			require.Equal(t, "last", fBody(t, res))
 			require.ErrorIs(t, res.Resp.Cause, ax.ErrCircuitOpen)
-			require.LessOrEqual(t, res.At, 100*fMS)
+			require.LessOrEqual(t, res.At, 100*fms)
 			require.Equal(t, 1, t.Server.Count())
 			require.EqualValues(t, 1, t.S.Stats().Succeeded, "a response is a success of the task")
 		})
@@ -97,7 +97,7 @@ func TestF5WhateverRefusesARetryIsTheCause(t *testing.T) {
 		bubble(t, ax.Config{Retry: fRetry(2), Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
 			t.Server.Reply = fScript(fAnswer(503, ""), fAnswer(200, ""))
 			require.Equal(t, 200, t.Do(t.Context(), fGet("/")).Status())
-			require.Equal(t, []time.Duration{0, 3 * fSec}, t.Server.Times(), "the retry is the probe")
+			require.Equal(t, []time.Duration{0, 3 * fsec}, t.Server.Times(), "the retry is the probe")
 		})
 	})
 	t.Run("owner", func(t *testing.T) {
@@ -113,25 +113,25 @@ func TestF5WhateverRefusesARetryIsTheCause(t *testing.T) {
 		})
 	})
 	t.Run("MinRemaining", func(t *testing.T) {
-		bubble(t, ax.Config{Retry: fRetry(2), MinRemaining: 950 * fMS}, func(t *tester) {
+		bubble(t, ax.Config{Retry: fRetry(2), MinRemaining: 950 * fms}, func(t *tester) {
 			t.Server.Reply = fAnswer(503, "last")
-			ctx, cancel := context.WithTimeout(t.Context(), fSec)
+			ctx, cancel := context.WithTimeout(t.Context(), fsec)
 			defer cancel()
 			res := t.Do(ctx, fGet("/"))
 			require.Equal(t, "last", fBody(t, res))
 			require.ErrorIs(t, res.Resp.Cause, ax.ErrWouldExceedDeadline)
-			require.LessOrEqual(t, res.At, 100*fMS)
+			require.LessOrEqual(t, res.At, 100*fms)
 			require.Equal(t, 1, t.Server.Count())
 		})
 	})
 	t.Run("QueueTimeout", func(t *testing.T) {
-		bubble(t, ax.Config{Retry: fRetry(2), MaxConcurrent: 1, QueueTimeout: fSec}, func(t *tester) {
-			t.Server.Reply = fPaths(map[string]fReply{"/": fAnswer(503, "last"), "/long": after(10*fSec, 200, "")})
-			long := t.GoAt(50*fMS, t.Context(), fGet("/long"))
+		bubble(t, ax.Config{Retry: fRetry(2), MaxConcurrent: 1, QueueTimeout: fsec}, func(t *tester) {
+			t.Server.Reply = fPaths(map[string]fReply{"/": fAnswer(503, "last"), "/long": after(10*fsec, 200, "")})
+			long := t.GoAt(50*fms, t.Context(), fGet("/long"))
 			res := t.Do(t.Context(), fGet("/"))
 			require.Equal(t, "last", fBody(t, res))
 			require.ErrorIs(t, res.Resp.Cause, ax.ErrQueueTimeout)
-			require.Equal(t, 1100*fMS, res.At, "its wait counts from the end of the backoff")
+			require.Equal(t, 1100*fms, res.At, "its wait counts from the end of the backoff")
 			require.Equal(t, 200, (<-long).Status())
 		})
 	})
@@ -141,25 +141,25 @@ func TestF5RetryWaitsWithoutASlotAndIsNeverRefusedForAFullQueue(t *testing.T) {
 	bubble(t, ax.Config{Retry: fRetry(1), MaxConcurrent: 1, MaxQueue: 1}, func(t *tester) {
 		t.Server.Reply = fPaths(map[string]fReply{
 			"/bad":  fScript(fAnswer(503, ""), fAnswer(200, "")),
-			"/long": after(fSec, 200, ""),
+			"/long": after(fsec, 200, ""),
 		})
 		bad := t.Go(t.Context(), fGet("/bad"))
-		t.Until(10 * fMS)
+		t.Until(10 * fms)
 		require.Equal(t, 1, t.S.Stats().Parked, "in backoff")
 		require.Zero(t, t.S.Stats().Active)
 		long := t.Go(t.Context(), fGet("/long")) // takes the only slot
-		next := t.GoAt(20*fMS, t.Context(), fGet("/next"))
+		next := t.GoAt(20*fms, t.Context(), fGet("/next"))
 		r := <-bad
 		require.NoError(t, r.Err)
 		require.Equal(t, 200, r.Status())
-		require.Equal(t, 1010*fMS, fPathHits(t, "/bad")[1], "it has the older rank and no place of MaxQueue")
+		require.Equal(t, 1010*fms, fPathHits(t, "/bad")[1], "it has the older rank and no place of MaxQueue")
 		require.NoError(t, (<-long).Err)
 		require.NoError(t, (<-next).Err)
 	})
 }
 
 func TestF5BackoffEndsAtOnceOnEachKindOfEnd(t *testing.T) {
-	p := &ax.Retry{BaseDelay: 10 * fSec, Jitter: ax.NoJitter}
+	p := &ax.Retry{BaseDelay: 10 * fsec, Jitter: ax.NoJitter}
 	ends := map[string]struct {
 		end  func(t *tester, c *ax.Call, sc *ax.Scope)
 		want error
@@ -177,10 +177,10 @@ func TestF5BackoffEndsAtOnceOnEachKindOfEnd(t *testing.T) {
 				r := fGet("/")
 				r.Tags = []string{"x"}
 				c := sc.Submit(t.Context(), ax.Must(r.Task()))
-				t.Until(100 * fMS)
+				t.Until(100 * fms)
 				e.end(t, c, sc)
 				_, err := c.Result()
-				require.Equal(t, 100*fMS, t.At())
+				require.Equal(t, 100*fms, t.At())
 				require.ErrorIs(t, err, e.want)
 				require.ErrorIs(t, err, context.Canceled)
 				require.Equal(t, "retry", fError(t, err).Op)

@@ -17,10 +17,10 @@ func TestF3DelaysWithoutJitterAreExact(t *testing.T) {
 		p    ax.Retry
 		want []time.Duration
 	}{
-		{"doubled", ax.Retry{Max: 3, BaseDelay: 100 * fMS}, []time.Duration{0, 100 * fMS, 300 * fMS, 700 * fMS}},
-		{"capped", ax.Retry{Max: 3, BaseDelay: 100 * fMS, MaxDelay: 150 * fMS}, []time.Duration{0, 100 * fMS, 250 * fMS, 400 * fMS}},
-		{"cap is base", ax.Retry{Max: 2, BaseDelay: fSec, MaxDelay: fSec}, []time.Duration{0, fSec, 2 * fSec}},
-		{"defaults", ax.Retry{}, []time.Duration{0, 200 * fMS, 600 * fMS}},
+		{"doubled", ax.Retry{Max: 3, BaseDelay: 100 * fms}, []time.Duration{0, 100 * fms, 300 * fms, 700 * fms}},
+		{"capped", ax.Retry{Max: 3, BaseDelay: 100 * fms, MaxDelay: 150 * fms}, []time.Duration{0, 100 * fms, 250 * fms, 400 * fms}},
+		{"cap is base", ax.Retry{Max: 2, BaseDelay: fsec, MaxDelay: fsec}, []time.Duration{0, fsec, 2 * fsec}},
+		{"defaults", ax.Retry{}, []time.Duration{0, 200 * fms, 600 * fms}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestF3JitterStaysInItsBounds(t *testing.T) {
 	}{{ax.FullJitter, 0, 0.5}, {ax.EqualJitter, 0.5, 0.75}}
 	for _, row := range rows {
 		t.Run(fmt.Sprint(row.jitter), func(t *testing.T) {
-			p := &ax.Retry{Max: 1, BaseDelay: fSec, Jitter: row.jitter, Budget: 1}
+			p := &ax.Retry{Max: 1, BaseDelay: fsec, Jitter: row.jitter, Budget: 1}
 			bubble(t, ax.Config{Retry: p, MaxConcurrent: 1000}, func(t *tester) {
 				var cs []<-chan result
 				t.Server.Reply = fAnswer(500, "")
@@ -55,8 +55,8 @@ func TestF3JitterStaysInItsBounds(t *testing.T) {
 					r := <-c
 					require.NoError(t, r.Err)
 					require.Equal(t, 2, r.Resp.Attempts)
-					require.GreaterOrEqual(t, r.At, time.Duration(row.low*float64(fSec)))
-					require.LessOrEqual(t, r.At, fSec)
+					require.GreaterOrEqual(t, r.At, time.Duration(row.low*float64(fsec)))
+					require.LessOrEqual(t, r.At, fsec)
 					sum += r.At
 					distinct[r.At] = true
 				}
@@ -77,19 +77,19 @@ func TestF3RetryAfterIsAFloor(t *testing.T) {
 		header []string
 		want   time.Duration
 	}{
-		{"seconds", []string{"Retry-After: 3"}, 3 * fSec},
-		{"IMF-fixdate", []string{"Retry-After: " + date(http.TimeFormat)}, 3 * fSec},
-		{"RFC 850", []string{"Retry-After: " + date("Monday, 02-Jan-06 15:04:05 GMT")}, 3 * fSec},
-		{"asctime", []string{"Retry-After: " + date(time.ANSIC)}, 3 * fSec},
-		{"lower case", []string{"retry-after: 3"}, 3 * fSec},
-		{"shorter than the own delay", []string{"Retry-After: 0"}, 100 * fMS},
-		{"the first line counts", []string{"Retry-After: 1", "Retry-After: 5"}, fSec},
-		{"a bad first line hides the second", []string{"Retry-After: soon", "Retry-After: 5"}, 100 * fMS},
-		{"garbage", []string{"Retry-After: 3 minutes"}, 100 * fMS},
-		{"fraction", []string{"Retry-After: 1.5"}, 100 * fMS},
-		{"empty", []string{"Retry-After: "}, 100 * fMS},
-		{"negative", []string{"Retry-After: -5"}, 100 * fMS},
-		{"past", []string{"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT"}, 100 * fMS},
+		{"seconds", []string{"Retry-After: 3"}, 3 * fsec},
+		{"IMF-fixdate", []string{"Retry-After: " + date(http.TimeFormat)}, 3 * fsec},
+		{"RFC 850", []string{"Retry-After: " + date("Monday, 02-Jan-06 15:04:05 GMT")}, 3 * fsec},
+		{"asctime", []string{"Retry-After: " + date(time.ANSIC)}, 3 * fsec},
+		{"lower case", []string{"retry-after: 3"}, 3 * fsec},
+		{"shorter than the own delay", []string{"Retry-After: 0"}, 100 * fms},
+		{"the first line counts", []string{"Retry-After: 1", "Retry-After: 5"}, fsec},
+		{"a bad first line hides the second", []string{"Retry-After: soon", "Retry-After: 5"}, 100 * fms},
+		{"garbage", []string{"Retry-After: 3 minutes"}, 100 * fms},
+		{"fraction", []string{"Retry-After: 1.5"}, 100 * fms},
+		{"empty", []string{"Retry-After: "}, 100 * fms},
+		{"negative", []string{"Retry-After: -5"}, 100 * fms},
+		{"past", []string{"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT"}, 100 * fms},
 	}
 	for _, row := range rows {
 		for _, status := range []int{429, 502, 503} {
@@ -114,12 +114,12 @@ func TestF3WaitThatIsTooLongIsNotBegun(t *testing.T) {
 		status  int // 0: the error
 	}{
 		{"Retry-After over MaxDelay", fAnswer(503, "last", "Retry-After: 31"), ax.Retry{}, 0, 503},
-		{"Retry-After of an hour", fAnswer(429, "last", "Retry-After: 3600"), ax.Retry{MaxDelay: fSec}, 0, 429},
+		{"Retry-After of an hour", fAnswer(429, "last", "Retry-After: 3600"), ax.Retry{MaxDelay: fsec}, 0, 429},
 		{"Retry-After beyond every integer", fAnswer(429, "last", "Retry-After: 99999999999999999999999999"), ax.Retry{}, 0, 429},
 		{"largest integer of seconds", fAnswer(429, "last", "Retry-After: 9223372036854775807"), ax.Retry{}, 0, 429},
-		{"Retry-After past the deadline", fAnswer(503, "last", "Retry-After: 5"), ax.Retry{}, fSec, 503},
-		{"own delay past the deadline", fAnswer(500, "last"), ax.Retry{BaseDelay: 3 * fSec}, fSec, 500},
-		{"error, own delay past the deadline", fBreak(errFWire), ax.Retry{BaseDelay: 3 * fSec}, fSec, 0},
+		{"Retry-After past the deadline", fAnswer(503, "last", "Retry-After: 5"), ax.Retry{}, fsec, 503},
+		{"own delay past the deadline", fAnswer(500, "last"), ax.Retry{BaseDelay: 3 * fsec}, fsec, 500},
+		{"error, own delay past the deadline", fBreak(errFWire), ax.Retry{BaseDelay: 3 * fsec}, fsec, 0},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
@@ -151,6 +151,6 @@ func TestF3RetryAfterExactlyAtMaxDelayIsWaitedFor(t *testing.T) {
 	bubble(t, ax.Config{Retry: &ax.Retry{Jitter: ax.NoJitter}}, func(t *tester) {
 		t.Server.Reply = fScript(fAnswer(502, "", "Retry-After: 30"), fAnswer(200, ""))
 		require.Equal(t, 200, t.Do(t.Context(), fGet("/")).Status())
-		require.Equal(t, []time.Duration{0, 30 * fSec}, t.Server.Times())
+		require.Equal(t, []time.Duration{0, 30 * fsec}, t.Server.Times())
 	})
 }

@@ -51,7 +51,7 @@ func TestF2WhatIsWorthRetrying(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, ax.Config{Retry: fRetry(2), AttemptTimeout: fSec}, func(t *tester) {
+			bubble(t, ax.Config{Retry: fRetry(2), AttemptTimeout: fsec}, func(t *tester) {
 				t.Server.Reply = row.reply
 				res := t.Do(t.Context(), fGet("/"))
 				require.Equal(t, row.sent, t.Server.Count())
@@ -87,7 +87,7 @@ func TestF2MethodSafety(t *testing.T) {
 		{"POST with key", ax.Request{Method: "POST", Body: []byte("b"), IdempotencyKey: "k"}, nil, errFWire, 3},
 		{"PATCH with key", ax.Request{Method: "PATCH", Body: []byte("b"), IdempotencyKey: "k"}, nil, errFWire, 3},
 		{"POST with the caller's header", ax.Request{Method: "POST", Body: []byte("b"), Header: http.Header{"Idempotency-Key": {"k"}}}, nil, errFWire, 3},
-		{"POST unsafe", ax.Request{Method: "POST", Body: []byte("b")}, &ax.Retry{Max: 2, BaseDelay: fMS, Jitter: ax.NoJitter, Unsafe: true}, errFWire, 3},
+		{"POST unsafe", ax.Request{Method: "POST", Body: []byte("b")}, &ax.Retry{Max: 2, BaseDelay: fms, Jitter: ax.NoJitter, Unsafe: true}, errFWire, 3},
 		{"POST never sent", ax.Request{Method: "POST", Body: []byte("b")}, nil, dial, 3},
 		{"POST cut while reading", ax.Request{Method: "POST", Body: []byte("b")}, nil, &net.OpError{Op: "read", Err: errFWire}, 1},
 		{"NoRetry", ax.Request{Method: "GET", NoRetry: true}, nil, errFWire, 1},
@@ -219,7 +219,7 @@ func TestF2IfReplacesWorthNotSafety(t *testing.T) {
 			p := fRetry(2)
 			p.If = func(o ax.Outcome) bool { seen = append(seen, o); return row.worth }
 			bubble(t, ax.Config{Retry: p}, func(t *tester) {
-				t.Server.Reply = after(7*fMS, row.status, "")
+				t.Server.Reply = after(7*fms, row.status, "")
 				task := ax.Must(ax.Request{Method: row.method, URL: at("/")}.Task())
 				_, err := t.S.Do(t.Context(), task)
 				require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestF2IfReplacesWorthNotSafety(t *testing.T) {
 					require.Same(t, task, o.Task)
 					require.Equal(t, row.status, o.Response.StatusCode)
 					require.NoError(t, o.Err)
-					require.Equal(t, 7*fMS, o.Took)
+					require.Equal(t, 7*fms, o.Took)
 				}
 			})
 		})
@@ -246,10 +246,10 @@ func TestF2TheNearestPolicyReplacesTheOthers(t *testing.T) {
 		r    ax.Request
 		want []time.Duration
 	}{
-		{ax.Request{URL: "http://a.test/"}, []time.Duration{0, 100 * fMS, 300 * fMS, 700 * fMS}},
-		{ax.Request{URL: "http://own.test/"}, []time.Duration{0, 200 * fMS}}, // its BaseDelay is the default, not the scheduler's
+		{ax.Request{URL: "http://a.test/"}, []time.Duration{0, 100 * fms, 300 * fms, 700 * fms}},
+		{ax.Request{URL: "http://own.test/"}, []time.Duration{0, 200 * fms}}, // its BaseDelay is the default, not the scheduler's
 		{ax.Request{URL: "http://none.test/"}, []time.Duration{0}},
-		{ax.Request{URL: "http://own.test/", Retry: &ax.Retry{Max: 2, BaseDelay: fSec, Jitter: ax.NoJitter}}, []time.Duration{0, fSec, 3 * fSec}},
+		{ax.Request{URL: "http://own.test/", Retry: &ax.Retry{Max: 2, BaseDelay: fsec, Jitter: ax.NoJitter}}, []time.Duration{0, fsec, 3 * fsec}},
 		{ax.Request{URL: "http://own.test/", NoRetry: true}, []time.Duration{0}},
 	}
 	for _, row := range rows {
@@ -306,7 +306,7 @@ func TestF2EarlierBodiesAreDrainedAndClosed(t *testing.T) {
 				return reply(200, "end"), nil
 			})
 		require.Equal(t, "end", fBody(t, t.Do(t.Context(), fGet("/"))))
-		require.Equal(t, []time.Duration{0, 100 * fMS, 300 * fMS}, t.Server.Times(), "draining delays nothing")
+		require.Equal(t, []time.Duration{0, 100 * fms, 300 * fms}, t.Server.Times(), "draining delays nothing")
 	})
 }
 
@@ -317,7 +317,7 @@ func TestRetryContradictionsAreRefusedByName(t *testing.T) {
 	}{
 		{"Retry.Max", ax.Config{Retry: &ax.Retry{Max: -1}}},
 		{"Retry.BaseDelay", ax.Config{Retry: &ax.Retry{BaseDelay: -1}}},
-		{"BaseDelay", ax.Config{Retry: &ax.Retry{BaseDelay: 2 * fSec, MaxDelay: fSec}}},
+		{"BaseDelay", ax.Config{Retry: &ax.Retry{BaseDelay: 2 * fsec, MaxDelay: fsec}}},
 		{"BaseDelay", ax.Config{Retry: &ax.Retry{BaseDelay: time.Minute}}}, // above the default cap
 		{"Retry.Budget", ax.Config{Retry: &ax.Retry{Budget: -0.1}}},
 		{"Retry.Budget", ax.Config{Retry: &ax.Retry{Budget: math.NaN()}}},

@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fMS and fSec shorten the tables of the rule tests.
+// fms and fsec shorten the tables of the rule tests.
 const (
-	fMS  = time.Millisecond
-	fSec = time.Second
+	fms  = time.Millisecond
+	fsec = time.Second
 )
 
 // errFWire is what a broken connection looks like in the rule tests.
@@ -85,7 +85,7 @@ func fOutcomes(pattern string) fReply {
 
 // fRetry is a policy whose delays are exact: 100 ms, 200 ms, 400 ms …
 func fRetry(max int) *ax.Retry {
-	return &ax.Retry{Max: max, BaseDelay: 100 * fMS, Jitter: ax.NoJitter}
+	return &ax.Retry{Max: max, BaseDelay: 100 * fms, Jitter: ax.NoJitter}
 }
 
 // fGet is a GET of a path on a.test.

@@ -30,7 +30,7 @@ func TestRunReturnsWhatTheCallReturned(t *testing.T) {
 		require.Len(t, ev.Of(ax.EventStarted), 1)
 		require.Len(t, ev.Of(ax.EventSucceeded), 1)
 
-		type row struct{ id int }
+		type row struct{}
 		p, err := ax.Run(t.Context(), t.S, fQuery(ax.Request{}), func(context.Context) (*row, error) { return nil, nil })
 		require.NoError(t, err)
 		require.Nil(t, p, "a nil value is a value")
@@ -65,7 +65,7 @@ func TestRunErrorIsTheCallsErrorAndIsRetriedByTheMethodsRule(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.Equal(t, "whole", got)
-		require.Equal(t, 300*fMS, t.At())
+		require.Equal(t, 300*fms, t.At())
 	})
 }
 
@@ -75,7 +75,7 @@ func TestRunIsUnderTheGateTheRankAndTheRate(t *testing.T) {
 		work := func(name string, p ax.Priority) {
 			_, err := ax.Run(t.Context(), t.S, fQuery(ax.Request{Priority: p}), func(context.Context) (int, error) {
 				order = append(order, name) // the gate is one: no lock needed
-				time.Sleep(100 * fMS)
+				time.Sleep(100 * fms)
 				return 0, nil
 			})
 			if err != nil {
@@ -88,21 +88,21 @@ func TestRunIsUnderTheGateTheRankAndTheRate(t *testing.T) {
 			p    ax.Priority
 		}{{"first", ax.Low}, {"low", ax.Low}, {"urgent", ax.Urgent}, {"normal", ax.Normal}} {
 			go func() { work(w.name, w.p); done <- struct{}{} }()
-			t.Until(time.Duration(i+1) * fMS)
+			t.Until(time.Duration(i+1) * fms)
 		}
 		http := t.Go(t.Context(), ax.Request{URL: at("/"), Priority: ax.Important})
 		for range 4 {
 			<-done
 		}
 		require.Equal(t, []string{"first", "urgent", "normal", "low"}, order)
-		require.Equal(t, 200*fMS, (<-http).At, "HTTP and other work wait in one queue")
+		require.Equal(t, 200*fms, (<-http).At, "HTTP and other work wait in one queue")
 	})
 	bubble(t, ax.Config{Rate: ax.PerSecond(2)}, func(t *tester) {
 		for range 4 {
 			_, err := ax.Run(t.Context(), t.S, fQuery(ax.Request{}), func(context.Context) (int, error) { return 0, nil })
 			require.NoError(t, err)
 		}
-		require.Equal(t, fSec, t.At())
+		require.Equal(t, fsec, t.At())
 	})
 }
 
@@ -127,9 +127,9 @@ func TestRunHonoursBreakerBudgetTimeoutAndCancel(t *testing.T) {
 	})
 	wait := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
 	t.Run("attempt timeout", func(t *testing.T) {
-		bubble(t, ax.Config{AttemptTimeout: fSec}, func(t *tester) {
+		bubble(t, ax.Config{AttemptTimeout: fsec}, func(t *tester) {
 			_, err := ax.Run(t.Context(), t.S, fQuery(ax.Request{}), wait)
-			require.Equal(t, fSec, t.At())
+			require.Equal(t, fsec, t.At())
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.NotErrorIs(t, err, context.Canceled)
 			require.True(t, fError(t, err).Timeout())
@@ -138,16 +138,16 @@ func TestRunHonoursBreakerBudgetTimeoutAndCancel(t *testing.T) {
 	t.Run("cancel", func(t *testing.T) {
 		bubble(t, ax.Config{Retry: fRetry(2)}, func(t *tester) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(fSec, func() { cancel(boom) })
+			time.AfterFunc(fsec, func() { cancel(boom) })
 			_, err := ax.Run(ctx, t.S, fQuery(ax.Request{}), wait)
-			require.Equal(t, fSec, t.At())
+			require.Equal(t, fsec, t.At())
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, err, boom)
 		})
 	})
 	t.Run("tag", func(t *testing.T) {
 		bubble(t, ax.Config{}, func(t *tester) {
-			time.AfterFunc(fSec, func() { t.S.CancelTag("x") })
+			time.AfterFunc(fsec, func() { t.S.CancelTag("x") })
 			_, err := ax.Run(t.Context(), t.S, fQuery(ax.Request{Tags: []string{"x"}}), wait)
 			require.ErrorIs(t, err, ax.ErrCanceledByTag)
 		})

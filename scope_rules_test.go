@@ -26,7 +26,7 @@ func TestX7ScopeEndsForGood(t *testing.T) {
 		outside := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
 		sibling := t.S.Scope(t.Context())
 		apart := sibling.Submit(t.Context(), ax.Must(fGet("/").Task()))
-		t.Until(fSec)
+		t.Until(fsec)
 		require.Equal(t, 3, sc.Cancel(why), "nested scopes too")
 		for _, c := range cs {
 			_, err := c.Result()
@@ -63,11 +63,11 @@ func TestX7TheEndOfTheCtxEndsTheScope(t *testing.T) {
 		inner := sc.Scope(t.Context())
 		a := sc.Submit(t.Context(), ax.Must(fGet("/").Task()))
 		b := inner.Submit(context.WithoutCancel(ctx), ax.Must(fGet("/").Task()))
-		t.Until(fSec)
+		t.Until(fsec)
 		cancel(why)
 		for _, c := range []*ax.Call{a, b} {
 			_, err := c.Result()
-			require.Equal(t, fSec, t.At())
+			require.Equal(t, fsec, t.At())
 			for _, want := range []error{ax.ErrScopeEnded, why, context.Canceled} {
 				require.ErrorIs(t, err, want)
 			}
@@ -82,18 +82,18 @@ func TestX7TheEndOfTheCtxEndsTheScope(t *testing.T) {
 
 func TestX7SharedWorkGoesOnForOutsiders(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "x")
+		t.Server.Reply = after(fsec, 200, "x")
 		sc := t.S.Scope(t.Context())
 		in := sc.Submit(t.Context(), ax.Must(fGet("/").Task()))
-		t.Until(fMS)
+		t.Until(fms)
 		out := t.Go(t.Context(), fGet("/"))
-		t.Until(2 * fMS)
+		t.Until(2 * fms)
 		require.Equal(t, 1, sc.Cancel(nil))
 		_, err := in.Result()
 		require.ErrorIs(t, err, ax.ErrScopeEnded)
 		r := <-out
 		require.Equal(t, "x", fBody(t, r))
-		require.Equal(t, fSec, r.At)
+		require.Equal(t, fsec, r.At)
 		require.Equal(t, 1, t.Server.Count())
 	})
 }
@@ -132,9 +132,9 @@ func TestScopeHandlerBindsCallsToTheIncomingRequest(t *testing.T) {
 		require.ErrorIs(t, after, ax.ErrScopeEnded, "the scope ends with its request")
 
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(fSec, cancel)
+		time.AfterFunc(fsec, cancel)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/hang", nil).WithContext(ctx))
-		require.Equal(t, fSec, t.At(), "the client left, so does its call")
+		require.Equal(t, fsec, t.At(), "the client left, so does its call")
 		require.ErrorIs(t, err, ax.ErrScopeEnded)
 		require.ErrorIs(t, err, context.Canceled)
 	})

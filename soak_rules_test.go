@@ -48,7 +48,7 @@ func TestF6SoakOfOneDayWithRandomOutages(t *testing.T) {
 	var s *ax.Scheduler
 	var bad sync.Map // what was wrong with a snapshot
 	cfg := ax.Config{
-		MaxConcurrent: gate, MaxQueue: ax.NoLimit, QueueTimeout: 2 * time.Minute, AttemptTimeout: 5 * fSec,
+		MaxConcurrent: gate, MaxQueue: ax.NoLimit, QueueTimeout: 2 * time.Minute, AttemptTimeout: 5 * fsec,
 		Retry: &ax.Retry{}, Breaker: &ax.Breaker{},
 		OnEvent: func(e ax.Event) {
 			ev.Add(e)
@@ -68,7 +68,7 @@ func TestF6SoakOfOneDayWithRandomOutages(t *testing.T) {
 					break
 				}
 			}
-			if err := h.Sleep(time.Duration(20+h.N%97) * fMS); err != nil {
+			if err := h.Sleep(time.Duration(20+h.N%97) * fms); err != nil {
 				return nil, err
 			}
 			switch {
@@ -87,7 +87,7 @@ func TestF6SoakOfOneDayWithRandomOutages(t *testing.T) {
 		var mu sync.Mutex
 		answers, sent := 0, 0
 		for t.At() < 24*time.Hour {
-			time.Sleep(time.Duration(rnd.ExpFloat64() * 4 * float64(fSec)))
+			time.Sleep(time.Duration(rnd.ExpFloat64() * 4 * float64(fsec)))
 			task := ax.Must(ax.Request{URL: fmt.Sprintf("http://h%d.test/%d", rnd.IntN(hosts), sent)}.Task())
 			sent++
 			wg.Go(func() {
@@ -138,7 +138,7 @@ func fCheckRetryBudget(t *tester, ev *fEvents, host string) {
 			continue
 		}
 		firsts, retries := 0, 0
-		for j := i; j >= 0 && e.Time.Sub(starts[j].Time) < 10*fSec; j-- {
+		for j := i; j >= 0 && e.Time.Sub(starts[j].Time) < 10*fsec; j-- {
 			if starts[j].Attempt == 1 {
 				firsts++
 			} else {
@@ -172,19 +172,19 @@ func fCheckBreaker(t *tester, ev *fEvents, host string) {
 			continue
 		}
 		now := e.Time.Sub(t.start)
-		if now-since > time.Minute+3*fSec {
+		if now-since > time.Minute+3*fsec {
 			last = ax.EventBreakerClosed // a quiet host is forgotten, and its breaker with it (X4)
 		}
 		require.Contains(t, next[last], e.Kind, "%s at %v", host, now)
 		switch last {
 		case ax.EventBreakerOpened:
-			require.GreaterOrEqual(t, now-since, 3*fSec, "a full OpenFor")
-			require.Zero(t, between(since, since+3*fSec), "%s is open at %v", host, since)
+			require.GreaterOrEqual(t, now-since, 3*fsec, "a full OpenFor")
+			require.Zero(t, between(since, since+3*fsec), "%s is open at %v", host, since)
 		case ax.EventBreakerHalfOpen:
 			require.LessOrEqual(t, between(since-1, now), 1, "one probe until the verdict, %s at %v", host, since)
 		case ax.EventBreakerRamping:
 			if e.Kind == ax.EventBreakerClosed {
-				require.GreaterOrEqual(t, now-since, 3*fSec, "a full Ramp")
+				require.GreaterOrEqual(t, now-since, 3*fsec, "a full Ramp")
 			}
 		}
 		last, since = e.Kind, now

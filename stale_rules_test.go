@@ -13,18 +13,18 @@ import (
 )
 
 func TestF7StaleIsBoundedAndApartFromTheWindow(t *testing.T) {
-	for _, dedupe := range []*ax.Dedupe{nil, {}, {Window: fSec}} {
+	for _, dedupe := range []*ax.Dedupe{nil, {}, {Window: fsec}} {
 		t.Run(fmt.Sprint(dedupe), func(t *testing.T) {
-			bubble(t, ax.Config{Dedupe: dedupe, Fallback: &ax.Fallback{Stale: 5 * fSec}}, func(t *tester) {
+			bubble(t, ax.Config{Dedupe: dedupe, Fallback: &ax.Fallback{Stale: 5 * fsec}}, func(t *tester) {
 				t.Server.Reply = fScript(fAnswer(200, "v1", "X-V: 1"), fAnswer(503, "bad"))
 				require.Equal(t, "v1", fBody(t, t.Do(t.Context(), fGet("/"))))
-				t.Until(4999 * fMS)
+				t.Until(4999 * fms)
 				res := t.Do(t.Context(), fGet("/"))
 				require.Equal(t, "v1", fBody(t, res))
 				require.Equal(t, ax.FromStale, res.Resp.Source)
-				require.Equal(t, 4999*fMS, res.Resp.Age)
+				require.Equal(t, 4999*fms, res.Resp.Age)
 				require.Equal(t, "1", res.Resp.Header.Get("X-V"))
-				t.Until(5001 * fMS)
+				t.Until(5001 * fms)
 				res = t.Do(t.Context(), fGet("/"))
 				require.Equal(t, 503, res.Status(), "no older than that; the answer given did not renew it")
 				require.Equal(t, "bad", fBody(t, res))
@@ -50,15 +50,15 @@ func TestF7StaleKeysAreAsStrictAsThoseOfDedupe(t *testing.T) {
 
 func TestF7SharersOfAStaleAnswerSeeThatItIsStale(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, Fallback: &ax.Fallback{Stale: time.Hour}}, func(t *tester) {
-		t.Server.Reply = fScript(fAnswer(200, "v1"), after(100*fMS, 503, "bad"))
+		t.Server.Reply = fScript(fAnswer(200, "v1"), after(100*fms, 503, "bad"))
 		t.Do(t.Context(), fGet("/"))
-		t.Until(fSec)
+		t.Until(fsec)
 		cs := []<-chan result{t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))}
 		for _, c := range cs {
 			r := <-c
 			require.Equal(t, "v1", fBody(t, r))
 			require.Equal(t, ax.FromStale, r.Resp.Source)
-			require.Equal(t, 1100*fMS, r.Resp.Age)
+			require.Equal(t, 1100*fms, r.Resp.Age)
 			require.Error(t, r.Resp.Cause)
 		}
 		require.Equal(t, 2, t.Server.Count())
@@ -67,7 +67,7 @@ func TestF7SharersOfAStaleAnswerSeeThatItIsStale(t *testing.T) {
 
 // TestCaseH34 nothing is tried for a caller who is gone; each hop has the whole body.
 func TestCaseH34FallbackChain(t *testing.T) {
-	slow := after(100*fMS, 503, "no")
+	slow := after(100*fms, 503, "no")
 	post := func(host string, fb *ax.Fallback) ax.Request {
 		return ax.Request{Method: "POST", URL: "http://" + host + "/", Body: []byte("body of " + host), Fallback: fb}
 	}
@@ -87,29 +87,29 @@ func TestCaseH34FallbackChain(t *testing.T) {
 		bubble(t, ax.Config{}, func(t *tester) {
 			t.Server.Reply = slow
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(50*fMS, cancel)
+			time.AfterFunc(50*fms, cancel)
 			res := t.Do(ctx, chain())
 			require.ErrorIs(t, res.Err, context.Canceled)
-			require.Equal(t, 50*fMS, res.At)
-			time.Sleep(fSec)
+			require.Equal(t, 50*fms, res.At)
+			time.Sleep(fsec)
 			require.Equal(t, []string{"p.test"}, hosts(t))
 		})
 	})
 	t.Run("deadline", func(t *testing.T) {
 		bubble(t, ax.Config{}, func(t *tester) {
 			t.Server.Reply = slow
-			ctx, cancel := context.WithTimeout(t.Context(), 150*fMS)
+			ctx, cancel := context.WithTimeout(t.Context(), 150*fms)
 			defer cancel()
 			res := t.Do(ctx, chain())
-			require.LessOrEqual(t, res.At, 150*fMS)
-			time.Sleep(fSec)
+			require.LessOrEqual(t, res.At, 150*fms)
+			time.Sleep(fsec)
 			require.Equal(t, []string{"p.test", "f1.test"}, hosts(t), "f1 had time left, f2 had none")
 		})
 	})
 	t.Run("to the end", func(t *testing.T) {
 		bubble(t, ax.Config{}, func(t *tester) {
 			t.Server.Reply = func(h *hit) (*http.Response, error) {
-				h.Sleep(100 * fMS)
+				h.Sleep(100 * fms)
 				if h.URL.Host == "p.test" {
 					return reply(503, "own"), nil
 				}
@@ -117,7 +117,7 @@ func TestCaseH34FallbackChain(t *testing.T) {
 			}
 			res := t.Do(t.Context(), chain())
 			require.Equal(t, []string{"p.test", "f1.test", "f2.test"}, hosts(t))
-			require.Equal(t, 300*fMS, res.At)
+			require.Equal(t, 300*fms, res.At)
 			require.Equal(t, "own", fBody(t, res))
 			require.ErrorContains(t, res.Resp.Cause, "cut at f1.test")
 			require.ErrorContains(t, res.Resp.Cause, "cut at f2.test")
@@ -127,18 +127,18 @@ func TestCaseH34FallbackChain(t *testing.T) {
 
 // TestCaseH45 stale is bounded, errors are never stored, an answer is an answer.
 func TestCaseH45StaleIsNotForEver(t *testing.T) {
-	cfg := ax.Config{Dedupe: &ax.Dedupe{Window: fSec}, Fallback: &ax.Fallback{Stale: 5 * fSec}}
+	cfg := ax.Config{Dedupe: &ax.Dedupe{Window: fsec}, Fallback: &ax.Fallback{Stale: 5 * fsec}}
 	for _, down := range []fReply{fAnswer(503, "bad"), fBreak(errFWire)} {
 		bubble(t, cfg, func(t *tester) {
 			t.Server.Reply = fScript(fAnswer(200, "v1"), down)
 			t.Do(t.Context(), fGet("/"))
-			t.Until(500 * fMS)
+			t.Until(500 * fms)
 			res := t.Do(t.Context(), fGet("/"))
 			require.Equal(t, "v1", fBody(t, res))
 			require.Equal(t, ax.FromWindow, res.Resp.Source)
 			require.Equal(t, 1, t.Server.Count())
 
-			t.Until(3 * fSec)
+			t.Until(3 * fsec)
 			one, two := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))
 			r1, r2 := <-one, <-two
 			r1.Resp.Header.Set("X-Mine", "1")
@@ -146,9 +146,9 @@ func TestCaseH45StaleIsNotForEver(t *testing.T) {
 			for _, r := range []result{r1, r2} {
 				require.Equal(t, "v1", fBody(t, r))
 				require.Equal(t, ax.FromStale, r.Resp.Source)
-				require.Equal(t, 3*fSec, r.Resp.Age)
+				require.Equal(t, 3*fsec, r.Resp.Age)
 			}
-			t.Until(7 * fSec)
+			t.Until(7 * fsec)
 			res = t.Do(t.Context(), fGet("/"))
 			require.NotEqual(t, 200, res.Status())
 			require.Zero(t, t.S.Stats().DedupeEntries)
@@ -157,7 +157,7 @@ func TestCaseH45StaleIsNotForEver(t *testing.T) {
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = fScript(fAnswer(200, "v1"), fAnswer(404, "gone"))
 		t.Do(t.Context(), fGet("/"))
-		t.Until(3 * fSec)
+		t.Until(3 * fsec)
 		res := t.Do(t.Context(), fGet("/"))
 		require.Equal(t, 404, res.Status())
 		require.Equal(t, ax.FromNetwork, res.Resp.Source)
@@ -185,7 +185,7 @@ func TestF7StaleAnswersRefusals(t *testing.T) {
 		t.Server.Reply = fPaths(map[string]fReply{"/": fAnswer(200, "v1"), "/busy": fAnswer(429, "", "Retry-After: 20")})
 		t.Do(t.Context(), fGet("/"))
 		t.Do(t.Context(), fGet("/busy"))
-		ctx, cancel := context.WithTimeout(t.Context(), fSec)
+		ctx, cancel := context.WithTimeout(t.Context(), fsec)
 		defer cancel()
 		res := t.Do(ctx, fGet("/"))
 		require.Equal(t, "v1", fBody(t, res))
@@ -201,7 +201,7 @@ func TestF7TheCallerWhoIsGoneGetsNoStale(t *testing.T) {
 		t.Server.Reply = fScript(fAnswer(200, "v1"), fHang)
 		t.Do(t.Context(), fGet("/"))
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(fSec, cancel)
+		time.AfterFunc(fsec, cancel)
 		res := t.Do(ctx, fGet("/"))
 		require.ErrorIs(t, res.Err, context.Canceled)
 		require.Nil(t, res.Resp)

@@ -14,7 +14,7 @@ import (
 
 func TestSupersedeNamesBelongToTheInnermostScope(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "")
+		t.Server.Reply = after(fsec, 200, "")
 		sc := t.S.Scope(t.Context())
 		inner := sc.Scope(t.Context())
 		r := func(path string) *ax.Task { return ax.Must(ax.Request{URL: at(path), Supersede: "search"}.Task()) }
@@ -22,7 +22,7 @@ func TestSupersedeNamesBelongToTheInnermostScope(t *testing.T) {
 			t.S.Submit(t.Context(), r("/1")), sc.Submit(t.Context(), r("/2")), inner.Submit(t.Context(), r("/3")),
 			t.S.Submit(t.Context(), ax.Must(ax.Request{URL: at("/4"), Supersede: "other"}.Task())),
 		}
-		t.Until(500 * fMS)
+		t.Until(500 * fms)
 		calls = append(calls, sc.Submit(t.Context(), r("/5")))
 		for i, c := range calls {
 			_, err := c.Result()
@@ -38,16 +38,16 @@ func TestSupersedeNamesBelongToTheInnermostScope(t *testing.T) {
 // TestX7ANewerTaskWithTheSameKeyJoinsTheFlight: one request serves both versions.
 func TestX7ANewerTaskWithTheSameKeyJoinsTheFlight(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
-		t.Server.Reply = after(fSec, 200, "x")
+		t.Server.Reply = after(fsec, 200, "x")
 		r := ax.Request{URL: at("/"), Supersede: "s"}
 		old := t.Go(t.Context(), r)
-		t.Until(500 * fMS)
+		t.Until(500 * fms)
 		newer := t.Do(t.Context(), r)
 		o := <-old
 		require.ErrorIs(t, o.Err, ax.ErrSuperseded)
-		require.Equal(t, 500*fMS, o.At)
+		require.Equal(t, 500*fms, o.At)
 		require.Equal(t, "x", fBody(t, newer))
-		require.Equal(t, fSec, newer.At)
+		require.Equal(t, fsec, newer.At)
 		require.Equal(t, 1, t.Server.Count())
 		require.False(t, t.Server.Hits()[0].Canceled)
 	})
@@ -61,7 +61,7 @@ func TestSupersedeReachesEveryStage(t *testing.T) {
 	}{
 		"queued":    {ax.Config{MaxConcurrent: 1}, fHang, "queue"},
 		"in flight": {ax.Config{}, fHang, "attempt"},
-		"backoff":   {ax.Config{Retry: &ax.Retry{BaseDelay: 20 * fSec, Jitter: ax.NoJitter}}, fAnswer(503, ""), "retry"},
+		"backoff":   {ax.Config{Retry: &ax.Retry{BaseDelay: 20 * fsec, Jitter: ax.NoJitter}}, fAnswer(503, ""), "retry"},
 		"paused":    {ax.Config{}, nil, "queue"},
 	}
 	for name, st := range stages {
@@ -74,12 +74,12 @@ func TestSupersedeReachesEveryStage(t *testing.T) {
 				if name == "paused" {
 					require.NoError(t, t.S.Pause("a.test"))
 				}
-				time.Sleep(fMS)
+				time.Sleep(fms)
 				old := t.Go(t.Context(), ax.Request{URL: at("/old"), Supersede: "s"})
-				t.Until(fSec)
+				t.Until(fsec)
 				newer := t.S.Submit(t.Context(), ax.Must(ax.Request{URL: "http://b.test/", Supersede: "s"}.Task()))
 				r := <-old
-				require.Equal(t, fSec, r.At)
+				require.Equal(t, fsec, r.At)
 				require.ErrorIs(t, r.Err, ax.ErrSuperseded)
 				require.ErrorIs(t, r.Err, context.Canceled)
 				require.Equal(t, st.op, fError(t, r.Err).Op)
@@ -91,7 +91,7 @@ func TestSupersedeReachesEveryStage(t *testing.T) {
 
 // TestCaseH44 the last word wins, each loser is told at once and distinctly.
 func TestCaseH44Supersede(t *testing.T) {
-	took := map[string]time.Duration{"/v1": 300 * fMS, "/v2": 200 * fMS, "/v3": 50 * fMS, "/other": 400 * fMS}
+	took := map[string]time.Duration{"/v1": 300 * fms, "/v2": 200 * fms, "/v3": 50 * fms, "/other": 400 * fms}
 	for _, gate := range []int{0, 1} { // in flight; queued behind v1 and the other
 		t.Run(strconv.Itoa(gate), func(t *testing.T) {
 			bubble(t, ax.Config{MaxConcurrent: gate}, func(t *tester) {
@@ -99,18 +99,18 @@ func TestCaseH44Supersede(t *testing.T) {
 				v := func(i int, d time.Duration) <-chan result {
 					return t.GoAt(d, t.Context(), ax.Request{URL: at("/v" + strconv.Itoa(i)), Supersede: "search"})
 				}
-				v1, v2, v3 := v(1, 0), v(2, 50*fMS), v(3, 100*fMS)
-				other := t.GoAt(10*fMS, t.Context(), ax.Request{URL: at("/other"), Supersede: "elsewhere"})
+				v1, v2, v3 := v(1, 0), v(2, 50*fms), v(3, 100*fms)
+				other := t.GoAt(10*fms, t.Context(), ax.Request{URL: at("/other"), Supersede: "elsewhere"})
 				r1, r2, r3 := <-v1, <-v2, <-v3
 				for i, r := range []result{r1, r2} {
 					require.Nil(t, r.Resp)
 					require.ErrorIs(t, r.Err, ax.ErrSuperseded)
-					require.Equal(t, time.Duration(i+1)*50*fMS, r.At)
+					require.Equal(t, time.Duration(i+1)*50*fms, r.At)
 				}
 				require.Equal(t, "/v3", fBody(t, r3))
 				require.Equal(t, "/other", fBody(t, <-other))
 				if gate == 0 {
-					require.Equal(t, 150*fMS, r3.At)
+					require.Equal(t, 150*fms, r3.At)
 				}
 			})
 		})
@@ -119,14 +119,14 @@ func TestCaseH44Supersede(t *testing.T) {
 		t.Run(fmt.Sprint("1000 versions ", dedupe != nil), func(t *testing.T) {
 			bubble(t, ax.Config{MaxConcurrent: 8, Dedupe: dedupe}, func(t *tester) {
 				t.Server.Reply = func(h *hit) (*http.Response, error) {
-					return after(time.Duration(h.N*7%13)*fMS, 200, h.URL.RawQuery)(h)
+					return after(time.Duration(h.N*7%13)*fms, 200, h.URL.RawQuery)(h)
 				}
 				var calls []*ax.Call
 				for i := range 1000 {
 					r := ax.Request{URL: at("/?v=" + strconv.Itoa(i)), Supersede: "s", Priority: ax.Priority(i%4 - 1)}
 					calls = append(calls, t.S.Submit(t.Context(), ax.Must(r.Task())))
 					if i%10 == 0 {
-						time.Sleep(fMS)
+						time.Sleep(fms)
 					}
 				}
 				for i, c := range calls[:999] {

@@ -296,14 +296,14 @@ func TestTransportClosesTheBodyOfBadRequests(t *testing.T) {
 // TestTransportHints: a context's and a client's hints reach the scheduler.
 func TestTransportHints(t *testing.T) {
 	log := &dLog{}
-	cfg := ax.Config{Lanes: []ax.Lane{{Name: "bulk", MaxConcurrent: 1}}, Retry: &ax.Retry{BaseDelay: dMS}, Dedupe: &ax.Dedupe{}, OnEvent: log.On}
+	cfg := ax.Config{Lanes: []ax.Lane{{Name: "bulk", MaxConcurrent: 1}}, Retry: &ax.Retry{BaseDelay: dms}, Dedupe: &ax.Dedupe{}, OnEvent: log.On}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			switch h.URL.Path {
 			case "/503":
 				return reply(503, ""), nil
 			case "/slow":
-				return after(100*dMS, 200, "")(h)
+				return after(100*dms, 200, "")(h)
 			}
 			return dSlow(h)
 		}
@@ -336,7 +336,7 @@ func TestTransportHints(t *testing.T) {
 			synctest.Wait()
 			_, err = do("/x", ax.Hints{Lane: "bulk", NoWait: true})
 			require.ErrorIs(t, err, ax.ErrWouldWait, name)
-			_, err = do("/x", ax.Hints{Lane: "bulk", QueueTimeout: 10 * dMS})
+			_, err = do("/x", ax.Hints{Lane: "bulk", QueueTimeout: 10 * dms})
 			require.ErrorIs(t, err, ax.ErrQueueTimeout, name)
 			t.Until(t.At() + time.Second)
 
@@ -427,7 +427,7 @@ func TestTransportUploadOfUnknownLength(t *testing.T) {
 func TestTransportManyClients(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 2, Dedupe: &ax.Dedupe{}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
-			h.Sleep(100 * dMS)
+			h.Sleep(100 * dms)
 			return reply(200, h.URL.Path), nil
 		}
 		texts := make(chan string, 12)
@@ -448,6 +448,6 @@ func TestTransportManyClients(t *testing.T) {
 		require.Equal(t, map[string]int{"/0": 2, "/1": 2, "/2": 2, "/3": 2, "/4": 2, "/5": 2}, count)
 		require.Equal(t, 6, t.Server.Count())
 		require.Equal(t, 2, t.Server.Peak())
-		require.Equal(t, 300*dMS, t.At())
+		require.Equal(t, 300*dms, t.At())
 	})
 }

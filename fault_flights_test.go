@@ -19,7 +19,7 @@ import (
 func redirectTo(url string) *http.Response { return reply(302, "", "Location: "+url) }
 
 // a hop waits longer than QueueTimeout
-func TestRev01(t *testing.T) {
+func TestFaultAHopWaitsLongerThanQueueTimeout(t *testing.T) {
 	cfg := ax.Config{Lanes: []ax.Lane{{Name: "b", Match: []string{"b.test"}, MaxConcurrent: 1}}}
 	for _, dedupe := range []bool{false, true} {
 		bubble(t, cfg, func(t *tester) {
@@ -46,7 +46,7 @@ func TestRev01(t *testing.T) {
 }
 
 // waiting of a shared flight's hop counts as attempt time
-func TestRev02(t *testing.T) {
+func TestFaultWaitingOfASharedFlightsHopCountsAsAttemptTime(t *testing.T) {
 	cfg := ax.Config{Dedupe: &ax.Dedupe{}, Lanes: []ax.Lane{{Name: "b", Match: []string{"b.test"}, MaxConcurrent: 1}}}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -69,7 +69,7 @@ func TestRev02(t *testing.T) {
 }
 
 // a nested attempt is redirected to another lane
-func TestRev03(t *testing.T) {
+func TestFaultANestedAttemptIsRedirectedToAnotherLane(t *testing.T) {
 	var s *ax.Scheduler
 	bubble(t, ax.Config{}, func(t *tester) {
 		s = t.S
@@ -93,13 +93,13 @@ func TestRev03(t *testing.T) {
 	})
 }
 
-type revGov struct {
+type countingGovernor struct {
 	asks    atomic.Int32
 	acquire func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error)
 	paused  atomic.Int32
 }
 
-func (g *revGov) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
+func (g *countingGovernor) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 	n := int(g.asks.Add(1))
 	if n > 10000 {
 		panic("asked 10000 times: livelock")
@@ -109,11 +109,11 @@ func (g *revGov) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 	}
 	return g.acquire(ctx, n, a)
 }
-func (g *revGov) PauseUntil(string, time.Time) { g.paused.Add(1) }
+func (g *countingGovernor) PauseUntil(string, time.Time) { g.paused.Add(1) }
 
 // breaker with a governor recovers
-func TestRev04(t *testing.T) {
-	g := &revGov{}
+func TestFaultBreakerWithAGovernorRecovers(t *testing.T) {
+	g := &countingGovernor{}
 	g.acquire = func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		time.Sleep(time.Millisecond)
 		return ax.Grant{}, nil
@@ -135,8 +135,8 @@ func TestRev04(t *testing.T) {
 }
 
 // owner's token bucket and a slow governor
-func TestRev05(t *testing.T) {
-	g := &revGov{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+func TestFaultOwnersTokenBucketAndASlowGovernor(t *testing.T) {
+	g := &countingGovernor{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		time.Sleep(1500 * time.Millisecond)
 		return ax.Grant{}, nil
 	}}
@@ -149,8 +149,8 @@ func TestRev05(t *testing.T) {
 }
 
 // SetBudget lowers the limit while the governor is being asked for a task that leaves
-func TestRev06(t *testing.T) {
-	g := &revGov{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+func TestFaultSetBudgetLowersTheLimitWhileTheGovernorIsBeingAskedForATaskT(t *testing.T) {
+	g := &countingGovernor{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		if n > 1 {
 			time.Sleep(time.Second)
 		}
@@ -171,7 +171,7 @@ func TestRev06(t *testing.T) {
 }
 
 // DryRun: a panic of the executor
-func TestRev07(t *testing.T) {
+func TestFaultDryRunAPanicOfTheExecutor(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true, Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) { panic("boom") })}, func(t *tester) {
 		require.Panics(t, func() { t.S.Get(dBG, at("/")) })
 		done := make(chan struct{})
@@ -185,7 +185,7 @@ func TestRev07(t *testing.T) {
 }
 
 // the alternate's attempt panics
-func TestRev08(t *testing.T) {
+func TestFaultTheAlternatesAttemptPanics(t *testing.T) {
 	alt := ax.Must(ax.Request{URL: at("/alt"), Prepare: func(*http.Request) error { panic("boom") }}.Task())
 	log := &dLog{}
 	bubble(t, ax.Config{OnEvent: log.On}, func(t *tester) {
@@ -199,7 +199,7 @@ func TestRev08(t *testing.T) {
 	})
 }
 
-func TestRev08b(t *testing.T) {
+func TestFault08b(t *testing.T) {
 	alt := ax.Must(ax.Request{URL: at("/alt"), Prepare: func(*http.Request) error { panic("boom") }}.Task())
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = after(0, 503, "")
@@ -209,7 +209,7 @@ func TestRev08b(t *testing.T) {
 }
 
 // Static ends its goroutine
-func TestRev09(t *testing.T) {
+func TestFaultStaticEndsItsGoroutine(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = after(0, 503, "")
 		c := t.S.Submit(dBG, ax.Must(ax.Request{URL: at("/"), Fallback: &ax.Fallback{Static: func(context.Context, *ax.Task, error) (*http.Response, error) {
@@ -225,7 +225,7 @@ func TestRev09(t *testing.T) {
 }
 
 // OnEvent ends its goroutine
-func TestRev09b(t *testing.T) {
+func TestFaultOnEventEndsItsGoroutine(t *testing.T) {
 	bubble(t, ax.Config{OnEvent: func(e ax.Event) {
 		if e.Kind == ax.EventAttemptDone {
 			runtime.Goexit()
@@ -241,7 +241,7 @@ func TestRev09b(t *testing.T) {
 }
 
 // the alternate answers with a stream
-func TestRev10(t *testing.T) {
+func TestFaultTheAlternateAnswersWithAStream(t *testing.T) {
 	alt := ax.Must(ax.Request{URL: at("/alt"), Stream: true}.Task())
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -258,7 +258,7 @@ func TestRev10(t *testing.T) {
 }
 
 // a hedge moves the first attempt's timeout
-func TestRev11(t *testing.T) {
+func TestFaultAHedgeMovesTheFirstAttemptsTimeout(t *testing.T) {
 	bubble(t, ax.Config{AttemptTimeout: 100 * time.Millisecond}, func(t *tester) {
 		t.Server.Reply = after(10*time.Second, 200, "")
 		got := t.Do(dBG, ax.Request{URL: at("/"), Hedge: &ax.Hedge{After: 50 * time.Millisecond}})
@@ -268,7 +268,7 @@ func TestRev11(t *testing.T) {
 }
 
 // alarm of the first attempt outlives a hedge
-func TestRev12(t *testing.T) {
+func TestFaultAlarmOfTheFirstAttemptOutlivesAHedge(t *testing.T) {
 	bubble(t, ax.Config{AttemptTimeout: time.Second}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			switch h.N {
@@ -289,7 +289,7 @@ func TestRev12(t *testing.T) {
 }
 
 // a deaf attempt, already abandoned, follows a redirect
-func TestRev13(t *testing.T) {
+func TestFaultADeafAttemptAlreadyAbandonedFollowsARedirect(t *testing.T) {
 	for range 8 {
 		bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, AttemptTimeout: 100 * time.Millisecond}, func(t *tester) {
 			t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -310,7 +310,7 @@ func TestRev13(t *testing.T) {
 }
 
 // stale: a write after the start of an unshared GET
-func TestRev14(t *testing.T) {
+func TestFaultStaleAWriteAfterTheStartOfAnUnsharedGET(t *testing.T) {
 	for _, invalidate := range []bool{false, true} {
 		bubble(t, ax.Config{Fallback: &ax.Fallback{Stale: time.Hour}}, func(t *tester) {
 			t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -338,7 +338,7 @@ func TestRev14(t *testing.T) {
 }
 
 // a newer task answered from the window ends the older ones of its name
-func TestRev15(t *testing.T) {
+func TestFaultANewerTaskAnsweredFromTheWindowEndsTheOlderOnesOfItsName(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.URL.Path == "/slow" {
@@ -356,7 +356,7 @@ func TestRev15(t *testing.T) {
 }
 
 // QueueTimeout of one of several callers, with a fallback
-func TestRev16(t *testing.T) {
+func TestFaultQueueTimeoutOfOneOfSeveralCallersWithAFallback(t *testing.T) {
 	fb := &ax.Fallback{Static: func(context.Context, *ax.Task, error) (*http.Response, error) { return reply(200, "static"), nil }}
 	bubble(t, ax.Config{MaxConcurrent: 1, Dedupe: &ax.Dedupe{}, Fallback: fb, QueueTimeout: 100 * time.Millisecond}, func(t *tester) {
 		t.Server.Reply = after(time.Second, 200, "")
@@ -374,7 +374,7 @@ func TestRev16(t *testing.T) {
 }
 
 // a joiner of a nested flight that streams is dispatched unshared: it is not nested
-func TestRev17(t *testing.T) {
+func TestFaultAJoinerOfANestedFlightThatStreamsIsDispatchedUnsharedItIsNot(t *testing.T) {
 	cfg := ax.Config{Dedupe: &ax.Dedupe{}, MaxBodyBytes: 1, Lanes: []ax.Lane{{Name: "b", Match: []string{"b.test"}, MaxConcurrent: 1}}}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -419,7 +419,7 @@ func TestRev17(t *testing.T) {
 }
 
 // DryRun: a nested call while shutting down
-func TestRev18(t *testing.T) {
+func TestFaultDryRunANestedCallWhileShuttingDown(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.URL.Path == "/outer" {
@@ -441,7 +441,7 @@ func TestRev18(t *testing.T) {
 }
 
 // DryRun holds no redirect hop
-func TestRev18b(t *testing.T) {
+func TestFaultDryRunHoldsNoRedirectHop(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true, Rate: ax.PerMinute(1)}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.URL.Path == "/from" {
@@ -456,8 +456,8 @@ func TestRev18b(t *testing.T) {
 }
 
 // DryRun tells no Governor
-func TestRev18c(t *testing.T) {
-	g := &revGov{}
+func TestFaultDryRunTellsNoGovernor(t *testing.T) {
+	g := &countingGovernor{}
 	bubble(t, ax.Config{DryRun: true, Governor: g}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) { return reply(429, "", "Retry-After: 5"), nil }
 		t.Do(dBG, dGet("/"))
@@ -466,7 +466,7 @@ func TestRev18c(t *testing.T) {
 }
 
 // a ghost that has started is not ended by QueueTimeout
-func TestRev18d(t *testing.T) {
+func TestFaultAGhostThatHasStartedIsNotEndedByQueueTimeout(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true, MaxConcurrent: 1, QueueTimeout: time.Second}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			switch h.URL.Path {
@@ -490,7 +490,7 @@ func TestRev18d(t *testing.T) {
 }
 
 // an owner in backoff is not forgotten
-func TestRev19(t *testing.T) {
+func TestFaultAnOwnerInBackoffIsNotForgotten(t *testing.T) {
 	bubble(t, ax.Config{Owners: &ax.Budget{MaxConcurrent: 1}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.N == 1 {
@@ -508,7 +508,7 @@ func TestRev19(t *testing.T) {
 }
 
 // a lane whose task is away on a hop is not forgotten
-func TestRev19b(t *testing.T) {
+func TestFaultALaneWhoseTaskIsAwayOnAHopIsNotForgotten(t *testing.T) {
 	cfg := ax.Config{Hosts: &ax.Lane{MaxConcurrent: 1}}
 	bubble(t, cfg, func(t *tester) {
 		var active, peak atomic.Int32
@@ -535,7 +535,7 @@ func TestRev19b(t *testing.T) {
 }
 
 // an owner whose only task left the queue is forgotten
-func TestRev20(t *testing.T) {
+func TestFaultAnOwnerWhoseOnlyTaskLeftTheQueueIsForgotten(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 1}, func(t *tester) {
 		t.Server.Reply = after(time.Minute, 200, "")
 		hold := t.Go(dBG, dGet("/hold"))
@@ -559,7 +559,7 @@ func (h revHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h revHandler) WithGroup(string) slog.Handler             { return h }
 
 // a log handler may ask the scheduler
-func TestRev21(t *testing.T) {
+func TestFaultALogHandlerMayAskTheScheduler(t *testing.T) {
 	var s *ax.Scheduler
 	s, err := ax.New(nil, ax.Config{Logger: slog.New(revHandler{func() { s.Stats() }})})
 	require.NoError(t, err)
@@ -573,9 +573,9 @@ func TestRev21(t *testing.T) {
 }
 
 // the grant of the lane that was left is lost after its release
-func TestRev22(t *testing.T) {
+func TestFaultTheGrantOfTheLaneThatWasLeftIsLostAfterItsRelease(t *testing.T) {
 	lost := make(chan struct{})
-	g := &revGov{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+	g := &countingGovernor{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		if n == 1 {
 			return ax.Grant{Lost: lost, Release: func() { close(lost) }}, nil
 		}
@@ -594,7 +594,7 @@ func TestRev22(t *testing.T) {
 }
 
 // Close ends an open stream that nobody reads
-func TestRev23(t *testing.T) {
+func TestFaultCloseEndsAnOpenStreamThatNobodyReads(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			return dReply(dNewTrickle(h.Context(), time.Hour, "a", "b")), nil
@@ -614,7 +614,7 @@ func TestRev23(t *testing.T) {
 }
 
 // the slot of a stream whose caller's ctx has ended
-func TestRev23b(t *testing.T) {
+func TestFaultTheSlotOfAStreamWhoseCallersCtxHasEnded(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			return dReply(dNewTrickle(h.Context(), time.Hour, "a", "b")), nil
@@ -631,7 +631,7 @@ func TestRev23b(t *testing.T) {
 }
 
 // joiners with other timeouts race with the start
-func TestRev24(t *testing.T) {
+func TestFaultJoinersWithOtherTimeoutsRaceWithTheStart(t *testing.T) {
 	s, err := ax.New(nil, ax.Config{Dedupe: &ax.Dedupe{}, Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
 		time.Sleep(100 * time.Microsecond)
 		return reply(200, ""), nil
@@ -653,7 +653,7 @@ func TestRev24(t *testing.T) {
 }
 
 // both attempts of a hedged Submit keep an answer
-func TestRev24b(t *testing.T) {
+func TestFaultBothAttemptsOfAHedgedSubmitKeepAnAnswer(t *testing.T) {
 	var n atomic.Int32
 	s, err := ax.New(nil, ax.Config{Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
 		if n.Add(1)%2 == 1 {
@@ -672,7 +672,7 @@ func TestRev24b(t *testing.T) {
 }
 
 // IsFailure judges the timeout of a deaf attempt too
-func TestRev25(t *testing.T) {
+func TestFaultIsFailureJudgesTheTimeoutOfADeafAttemptToo(t *testing.T) {
 	var asked atomic.Int32
 	cfg := ax.Config{Dedupe: &ax.Dedupe{}, AttemptTimeout: 100 * time.Millisecond, Breaker: &ax.Breaker{Window: 1, MinCalls: 1, IsFailure: func(o ax.Outcome) bool { asked.Add(1); return false }}}
 	bubble(t, cfg, func(t *tester) {
@@ -689,7 +689,7 @@ func TestRev25(t *testing.T) {
 }
 
 // Retry.If panics for a deaf attempt
-func TestRev25b(t *testing.T) {
+func TestFaultRetryIfPanicsForADeafAttempt(t *testing.T) {
 	cfg := ax.Config{Dedupe: &ax.Dedupe{}, AttemptTimeout: 100 * time.Millisecond, Retry: &ax.Retry{If: func(o ax.Outcome) bool { panic("boom") }}}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -704,7 +704,7 @@ func TestRev25b(t *testing.T) {
 }
 
 // the first caller, whose body can be read once, leaves a queued flight
-func TestRev27(t *testing.T) {
+func TestFaultTheFirstCallerWhoseBodyCanBeReadOnceLeavesAQueuedFlight(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 1}, func(t *tester) {
 		t.Server.Reply = after(time.Second, 200, "")
 		hold := t.Go(dBG, dGet("/hold"))
@@ -727,11 +727,12 @@ func TestRev27(t *testing.T) {
 }
 
 // a nil ctx for a scope leaves no mutex locked
-func TestRev28(t *testing.T) {
+func TestFaultANilCtxForAScopeLeavesNoMutexLocked(t *testing.T) {
 	s, err := ax.New(nil, ax.Config{})
 	require.NoError(t, err)
 	func() {
 		defer func() { recover() }()
+		//lint:ignore SA1012 that is the point
 		s.Scope(nil)
 	}()
 	done := make(chan struct{})
@@ -744,7 +745,7 @@ func TestRev28(t *testing.T) {
 }
 
 // a hop is an attempt of the lane it goes to
-func TestRev29(t *testing.T) {
+func TestFaultAHopIsAnAttemptOfTheLaneItGoesTo(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.URL.Host == "a.test" {

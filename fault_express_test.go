@@ -17,7 +17,7 @@ func (b panicBody) Read([]byte) (int, error) { b.f(); return 0, nil }
 func (b panicBody) Close() error             { return nil }
 
 // an express task whose body panics, or ends its goroutine, gives its slot back
-func TestRevE6(t *testing.T) {
+func TestFaultAnExpressTaskWhoseBodyPanicsOrEndsItsGoroutineGivesItsSlotBa(t *testing.T) {
 	for _, f := range []func(){func() { panic("boom") }, runtime.Goexit} {
 		bubble(t, ax.Config{}, func(t *tester) {
 			t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -42,7 +42,7 @@ func TestRevE6(t *testing.T) {
 }
 
 // Close does not wait for ghosts
-func TestRevE12(t *testing.T) {
+func TestFaultCloseDoesNotWaitForGhosts(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true, MaxConcurrent: 1}, func(t *tester) {
 		t.Server.Reply = after(time.Second, 200, "")
 		a, b := t.Go(dBG, dGet("/1")), t.Go(dBG, dGet("/2"))
@@ -61,7 +61,7 @@ func TestRevE12(t *testing.T) {
 }
 
 // an express task is redirected into another lane
-func TestRevE14(t *testing.T) {
+func TestFaultAnExpressTaskIsRedirectedIntoAnotherLane(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.URL.Path == "/from" {
@@ -80,7 +80,7 @@ func TestRevE14(t *testing.T) {
 }
 
 // a budget of nobody in particular holds for express tasks too
-func TestRevE20(t *testing.T) {
+func TestFaultABudgetOfNobodyInParticularHoldsForExpressTasksToo(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = after(time.Second, 200, "")
 		if err := t.S.SetBudget("", ax.Budget{MaxConcurrent: 1}); err != nil {
@@ -96,7 +96,7 @@ func TestRevE20(t *testing.T) {
 }
 
 // two hops of an express task through full lanes
-func TestRevE21(t *testing.T) {
+func TestFaultTwoHopsOfAnExpressTaskThroughFullLanes(t *testing.T) {
 	bubble(t, ax.Config{Hosts: &ax.Lane{MaxConcurrent: 1}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			switch h.URL.Path {

@@ -17,7 +17,7 @@ import (
 )
 
 // a nested task that rides its parent's permit does not wait for the breaker, whatever its deadline
-func TestRev70(t *testing.T) {
+func TestFaultANestedTaskThatRidesItsParentsPermitDoesNotWaitForTheBreaker(t *testing.T) {
 	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 2, MinCalls: 2, OpenFor: 3 * time.Second}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			switch h.URL.Path {
@@ -64,7 +64,7 @@ type revPanicReader struct{ f func() }
 func (r revPanicReader) Read([]byte) (int, error) { r.f(); return 0, io.EOF }
 
 // whatever callback panics or ends its goroutine: every task ends, slots come back, bodies are closed
-func TestRev71(t *testing.T) {
+func TestFaultWhateverCallbackPanicsOrEndsItsGoroutineEveryTaskEndsSlotsCo(t *testing.T) {
 	var leaked []string
 	defer func() { require.Empty(t, leaked, "bodies are left open") }()
 	leave := map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit}
@@ -152,7 +152,7 @@ func TestRev71(t *testing.T) {
 }
 
 // after everything is over all tables are empty
-func TestRev72(t *testing.T) {
+func TestFaultAfterEverythingIsOverAllTablesAreEmpty(t *testing.T) {
 	cfg := ax.Config{MaxConcurrent: 2, Dedupe: &ax.Dedupe{Window: time.Minute}, Retry: &ax.Retry{}, Breaker: &ax.Breaker{},
 		Owners: &ax.Budget{MaxConcurrent: 1, Rate: ax.PerSecond(1)}, Fallback: &ax.Fallback{Stale: time.Minute}}
 	bubble(t, cfg, func(t *tester) {
@@ -182,7 +182,7 @@ func TestRev72(t *testing.T) {
 }
 
 // an owner that waits for nothing any more is forgotten, also if its waiter was refused
-func TestRev73(t *testing.T) {
+func TestFaultAnOwnerThatWaitsForNothingAnyMoreIsForgottenAlsoIfItsWaiterW(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 1, QueueTimeout: 30 * time.Second}, func(t *tester) {
 		t.Server.Reply = after(time.Minute, 200, "")
 		hold := t.Go(dBG, dGet("/hold"))
@@ -197,7 +197,7 @@ func TestRev73(t *testing.T) {
 }
 
 // DryRun sends one attempt per task, no hedge
-func TestRev80(t *testing.T) {
+func TestFaultDryRunSendsOneAttemptPerTaskNoHedge(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true}, func(t *tester) {
 		t.Server.Reply = after(time.Second, 200, "")
 		t.Do(dBG, ax.Request{URL: at("/"), Hedge: &ax.Hedge{After: 50 * time.Millisecond}})
@@ -206,9 +206,9 @@ func TestRev80(t *testing.T) {
 }
 
 // a rank at the end of time is not the most urgent one for others
-func TestRev81(t *testing.T) {
+func TestFaultARankAtTheEndOfTimeIsNotTheMostUrgentOneForOthers(t *testing.T) {
 	var asks []ax.Ask
-	g := &revGov{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+	g := &countingGovernor{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		asks = append(asks, a)
 		return ax.Grant{}, nil
 	}}
@@ -220,16 +220,16 @@ func TestRev81(t *testing.T) {
 }
 
 // a hop's owner is refused etc.: NoWait with a governor that grants at once
-func TestRev82(t *testing.T) {
-	g := &revGov{}
+func TestFaultAHopsOwnerIsRefusedEtcNoWaitWithAGovernorThatGrantsAtOnce(t *testing.T) {
+	g := &countingGovernor{}
 	bubble(t, ax.Config{Governor: g}, func(t *tester) {
 		require.NoError(t, t.Do(dBG, ax.Request{URL: at("/"), NoWait: true}).Err)
 	})
 }
 
 // tasks that only wait for the governor's word do not fill the queue
-func TestRev83(t *testing.T) {
-	g := &revGov{}
+func TestFaultTasksThatOnlyWaitForTheGovernorsWordDoNotFillTheQueue(t *testing.T) {
+	g := &countingGovernor{}
 	bubble(t, ax.Config{Governor: g, MaxQueue: 1}, func(t *tester) {
 		var all []*ax.Call
 		for range 3 {
@@ -243,7 +243,7 @@ func TestRev83(t *testing.T) {
 }
 
 // Transport: lone and shared, streamed answers whose readers leave
-func TestRev84(t *testing.T) {
+func TestFaultTransportLoneAndSharedStreamedAnswersWhoseReadersLeave(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 1, Dedupe: &ax.Dedupe{}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			return dReply(dNewTrickle(h.Context(), 300*time.Millisecond, "a", "b", "c", "d", "e", "f")), nil
@@ -260,7 +260,7 @@ func TestRev84(t *testing.T) {
 }
 
 // a retry that is refused while it waits says so in Cause, keyed or not, and its event comes once
-func TestRev85(t *testing.T) {
+func TestFaultARetryThatIsRefusedWhileItWaitsSaysSoInCauseKeyedOrNotAndIts(t *testing.T) {
 	for _, mode := range []bool{false, true} {
 		log := &dLog{}
 		bubble(t, ax.Config{OnEvent: log.On, Retry: &ax.Retry{BaseDelay: time.Second, Jitter: ax.NoJitter}, Owners: &ax.Budget{Rate: []ax.Rate{{Limit: 1, Per: time.Minute}}, Over: ax.OverReject}}, func(t *tester) {
@@ -275,7 +275,7 @@ func TestRev85(t *testing.T) {
 }
 
 // an alternate belongs to its task: a tag of the ctx counts one caller
-func TestRev86(t *testing.T) {
+func TestFaultAnAlternateBelongsToItsTaskATagOfTheCtxCountsOneCaller(t *testing.T) {
 	alt := ax.Must(ax.Request{URL: "http://b.test/alt"}.Task())
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -294,7 +294,7 @@ func TestRev86(t *testing.T) {
 }
 
 // the body that a policy looks at is not the caller's
-func TestRev87(t *testing.T) {
+func TestFaultTheBodyThatAPolicyLooksAtIsNotTheCallers(t *testing.T) {
 	bubble(t, ax.Config{Retry: &ax.Retry{If: func(o ax.Outcome) bool {
 		if o.Response != nil && o.Response.Body != nil {
 			_, _ = io.ReadAll(o.Response.Body)
@@ -309,7 +309,7 @@ func TestRev87(t *testing.T) {
 }
 
 // a joiner of a flight that is refused and whose fallback runs keeps waiting for it
-func TestRev88(t *testing.T) {
+func TestFaultAJoinerOfAFlightThatIsRefusedAndWhoseFallbackRunsKeepsWaitin(t *testing.T) {
 	fb := &ax.Fallback{Static: func(ctx context.Context, _ *ax.Task, _ error) (*http.Response, error) {
 		time.Sleep(time.Second)
 		return reply(200, "static"), nil
@@ -331,7 +331,7 @@ func TestRev88(t *testing.T) {
 }
 
 // hosts that differ in the end only: many redirects to new hosts leave no lanes
-func TestRev89(t *testing.T) {
+func TestFaultHostsThatDifferInTheEndOnlyManyRedirectsToNewHostsLeaveNoLan(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, Hosts: &ax.Lane{MaxConcurrent: 1}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			if h.URL.Host == "a.test" {
@@ -350,7 +350,7 @@ func TestRev89(t *testing.T) {
 }
 
 // two chained hops and a retry: permits come back
-func TestRev90(t *testing.T) {
+func TestFaultTwoChainedHopsAndARetryPermitsComeBack(t *testing.T) {
 	bubble(t, ax.Config{Hosts: &ax.Lane{MaxConcurrent: 1, Breaker: &ax.Breaker{}}, MaxConcurrent: 1, Retry: &ax.Retry{}}, func(t *tester) {
 		n := 0
 		t.Server.Reply = func(h *hit) (*http.Response, error) {

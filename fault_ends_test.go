@@ -13,19 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowCtx takes its time when it is asked for hints between the number and the admission of a task
-type slowCtx struct {
-	context.Context
-	n *int
-}
-
-func (c slowCtx) Value(k any) any {
-	if *c.n++; *c.n == 2 {
-		time.Sleep(time.Second)
-	}
-	return c.Context.Value(k)
-}
-
 // selfCtx asks the scheduler, as a tracing or auth context may
 type selfCtx struct {
 	context.Context
@@ -35,7 +22,7 @@ type selfCtx struct {
 func (c selfCtx) Value(k any) any { c.f(); return c.Context.Value(k) }
 
 // a ctx is user code too
-func TestRev54b(t *testing.T) {
+func TestFaultACtxIsUserCodeToo(t *testing.T) {
 	s, err := ax.New(nil, ax.Config{Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) { return reply(200, ""), nil })})
 	require.NoError(t, err)
 	done := make(chan struct{})
@@ -48,7 +35,7 @@ func TestRev54b(t *testing.T) {
 }
 
 // a tag, a scope or Close ends a lone task while its fallback runs
-func TestRev55(t *testing.T) {
+func TestFaultATagAScopeOrCloseEndsALoneTaskWhileItsFallbackRuns(t *testing.T) {
 	alt := ax.Must(ax.Request{URL: "http://b.test/alt"}.Task())
 	static := func(ctx context.Context, _ *ax.Task, _ error) (*http.Response, error) {
 		select {
@@ -79,7 +66,7 @@ func TestRev55(t *testing.T) {
 }
 
 // Close while a lone task's Static waits for its ctx
-func TestRev55b(t *testing.T) {
+func TestFaultCloseWhileALoneTasksStaticWaitsForItsCtx(t *testing.T) {
 	static := func(ctx context.Context, _ *ax.Task, _ error) (*http.Response, error) {
 		select {
 		case <-ctx.Done():
@@ -99,7 +86,7 @@ func TestRev55b(t *testing.T) {
 }
 
 // Run has no use for the answer of a fallback
-func TestRev56(t *testing.T) {
+func TestFaultRunHasNoUseForTheAnswerOfAFallback(t *testing.T) {
 	boom := errors.New("boom")
 	bubble(t, ax.Config{Fallback: &ax.Fallback{Static: func(context.Context, *ax.Task, error) (*http.Response, error) { return reply(200, ""), nil }}}, func(t *tester) {
 		n, err := ax.Run(dBG, t.S, ax.Must(dGet("/").Task()), func(context.Context) (int, error) { return 7, boom })
@@ -108,7 +95,7 @@ func TestRev56(t *testing.T) {
 }
 
 // an executor that ends its goroutine, hedged
-func TestRev57(t *testing.T) {
+func TestFaultAnExecutorThatEndsItsGoroutineHedged(t *testing.T) {
 	bubble(t, ax.Config{Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) { runtime.Goexit(); return nil, nil })}, func(t *tester) {
 		ctx, cancel := context.WithTimeout(dBG, time.Hour)
 		defer cancel()
@@ -119,8 +106,8 @@ func TestRev57(t *testing.T) {
 }
 
 // a governor that refuses for good
-func TestRev58(t *testing.T) {
-	g := &revGov{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+func TestFaultAGovernorThatRefusesForGood(t *testing.T) {
+	g := &countingGovernor{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		time.Sleep(time.Millisecond)
 		return ax.Grant{RetryIn: math.MaxInt64}, nil
 	}}
@@ -133,7 +120,7 @@ func TestRev58(t *testing.T) {
 }
 
 // AttemptTimeout of a joiner of an attempt that began at the very beginning
-func TestRev59(t *testing.T) {
+func TestFaultAttemptTimeoutOfAJoinerOfAnAttemptThatBeganAtTheVeryBeginnin(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
 		t.Server.Reply = after(500*time.Millisecond, 200, "")
 		a := t.Go(dBG, ax.Request{URL: at("/"), AttemptTimeout: 100 * time.Millisecond})
@@ -145,7 +132,7 @@ func TestRev59(t *testing.T) {
 }
 
 // a stale answer's bound is the asker's, whoever kept it last
-func TestRev60(t *testing.T) {
+func TestFaultAStaleAnswersBoundIsTheAskersWhoeverKeptItLast(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		down := false
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -166,7 +153,7 @@ func TestRev60(t *testing.T) {
 }
 
 // with a task's own Retry its MaxDelay bounds the pause of the lane
-func TestRev61(t *testing.T) {
+func TestFaultWithATasksOwnRetryItsMaxDelayBoundsThePauseOfTheLane(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) { return reply(429, "", "Retry-After: 3600"), nil }
 		t.Do(dBG, ax.Request{URL: at("/"), Retry: &ax.Retry{MaxDelay: 5 * time.Second}})
@@ -175,7 +162,7 @@ func TestRev61(t *testing.T) {
 }
 
 // caller ctx ended by deadline during a lone backoff and during alternates
-func TestRev62(t *testing.T) {
+func TestFaultCallerCtxEndedByDeadlineDuringALoneBackoffAndDuringAlternate(t *testing.T) {
 	alt := ax.Must(ax.Request{URL: "http://b.test/alt"}.Task())
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = after(100*time.Millisecond, 503, "")
@@ -187,7 +174,7 @@ func TestRev62(t *testing.T) {
 }
 
 // one slot, streams handed over to callers that left at the same time
-func TestRev63(t *testing.T) {
+func TestFaultOneSlotStreamsHandedOverToCallersThatLeftAtTheSameTime(t *testing.T) {
 	for range 20 {
 		bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, MaxConcurrent: 1, MaxBodyBytes: 1}, func(t *tester) {
 			t.Server.Reply = after(100*time.Millisecond, 200, "big")
@@ -210,7 +197,7 @@ func TestRev63(t *testing.T) {
 }
 
 // a window answer shows nobody another caller's context
-func TestRev64(t *testing.T) {
+func TestFaultAWindowAnswerShowsNobodyAnotherCallersContext(t *testing.T) {
 	type key struct{}
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}}, func(t *tester) {
 		t.Server.Reply = after(0, 200, "")
@@ -221,7 +208,7 @@ func TestRev64(t *testing.T) {
 }
 
 // fallback of a refused hop by ErrBudget or ErrQueueFull etc: error identity and Op
-func TestRev65(t *testing.T) {
+func TestFaultFallbackOfARefusedHopByErrBudgetOrErrQueueFullEtcErrorIdenti(t *testing.T) {
 	cfg := ax.Config{Lanes: []ax.Lane{{Name: "b", Match: []string{"b.test"}, Breaker: &ax.Breaker{Window: 1, MinCalls: 1, WhenOpen: ax.OpenReject}}}}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -239,7 +226,7 @@ func TestRev65(t *testing.T) {
 }
 
 // Shutdown: a task sent alone after a stream into a lane that is paused ends at once
-func TestRev66(t *testing.T) {
+func TestFaultShutdownATaskSentAloneAfterAStreamIntoALaneThatIsPausedEndsA(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, MaxBodyBytes: 1, MaxConcurrent: 1}, func(t *tester) {
 		t.Server.Reply = after(100*time.Millisecond, 200, "big")
 		a := t.Go(dBG, dGet("/"))

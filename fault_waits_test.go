@@ -15,7 +15,7 @@ import (
 )
 
 // a nested task's own moment is not forgotten when its lane gets another alarm
-func TestRev26(t *testing.T) {
+func TestFaultANestedTasksOwnMomentIsNotForgottenWhenItsLaneGetsAnotherAla(t *testing.T) {
 	cfg := ax.Config{
 		Budgets: map[string]ax.Budget{"o": {Rate: []ax.Rate{{Limit: 1, Per: 2 * time.Second, Burst: 1}}}},
 		Lanes:   []ax.Lane{{Name: "b", Match: []string{"b.test"}, MaxConcurrent: 2, Rate: nil}},
@@ -55,7 +55,7 @@ func TestRev26(t *testing.T) {
 }
 
 // the answer of a retry that was refused later is whole, or says that it is not
-func TestRev30(t *testing.T) {
+func TestFaultTheAnswerOfARetryThatWasRefusedLaterIsWholeOrSaysThatItIsNot(t *testing.T) {
 	body := strings.Repeat("x", 300<<10)
 	cfg := ax.Config{Retry: &ax.Retry{BaseDelay: time.Second, Jitter: ax.NoJitter}, Lanes: []ax.Lane{{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 1}}}
 	bubble(t, cfg, func(t *tester) {
@@ -80,7 +80,7 @@ func TestRev30(t *testing.T) {
 }
 
 // a transport error whose retry would be too late still has its alternate
-func TestRev31(t *testing.T) {
+func TestFaultATransportErrorWhoseRetryWouldBeTooLateStillHasItsAlternate(t *testing.T) {
 	alt := ax.Must(ax.Request{URL: "http://b.test/alt"}.Task())
 	bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: 3 * time.Second, Jitter: ax.NoJitter}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -98,7 +98,7 @@ func TestRev31(t *testing.T) {
 }
 
 // the caller leaves while the alternate runs: alone or sharing, it is Canceled
-func TestRev32(t *testing.T) {
+func TestFaultTheCallerLeavesWhileTheAlternateRunsAloneOrSharingItIsCancel(t *testing.T) {
 	alt := ax.Must(ax.Request{URL: "http://b.test/alt"}.Task())
 	for _, dedupe := range []bool{true, false} {
 		log := &dLog{}
@@ -116,8 +116,8 @@ func TestRev32(t *testing.T) {
 }
 
 // a Governor ends its goroutine
-func TestRev33(t *testing.T) {
-	g := &revGov{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+func TestFaultAGovernorEndsItsGoroutine(t *testing.T) {
+	g := &countingGovernor{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		if n == 1 {
 			runtime.Goexit()
 		}
@@ -132,8 +132,8 @@ func TestRev33(t *testing.T) {
 }
 
 // Release panics: nobody else is hurt
-func TestRev34(t *testing.T) {
-	g := &revGov{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+func TestFaultReleasePanicsNobodyElseIsHurt(t *testing.T) {
+	g := &countingGovernor{acquire: func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
 		if n == 1 {
 			return ax.Grant{Release: func() { panic("boom") }}, nil
 		}
@@ -155,7 +155,7 @@ func TestRev34(t *testing.T) {
 }
 
 // a slow OnEvent of one task does not hold up the start of another
-func TestRev35(t *testing.T) {
+func TestFaultASlowOnEventOfOneTaskDoesNotHoldUpTheStartOfAnother(t *testing.T) {
 	cfg := ax.Config{MaxConcurrent: 1, OnEvent: func(e ax.Event) {
 		if e.Kind == ax.EventCanceled {
 			time.Sleep(5 * time.Second)
@@ -180,7 +180,7 @@ func TestRev35(t *testing.T) {
 }
 
 // a named lane stays for its host, also on the way back
-func TestRev36(t *testing.T) {
+func TestFaultANamedLaneStaysForItsHostAlsoOnTheWayBack(t *testing.T) {
 	bubble(t, ax.Config{Lanes: []ax.Lane{{Name: "n"}}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
 			switch h.URL.Path {
@@ -199,7 +199,7 @@ func TestRev36(t *testing.T) {
 }
 
 // a joiner's rank counts for a hop that waits
-func TestRev37(t *testing.T) {
+func TestFaultAJoinersRankCountsForAHopThatWaits(t *testing.T) {
 	cfg := ax.Config{Dedupe: &ax.Dedupe{}, Lanes: []ax.Lane{{Name: "b", Match: []string{"b.test"}, MaxConcurrent: 1}}}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -224,7 +224,7 @@ func TestRev37(t *testing.T) {
 }
 
 // a probe that streams lets the lane go on at its headers
-func TestRev38(t *testing.T) {
+func TestFaultAProbeThatStreamsLetsTheLaneGoOnAtItsHeaders(t *testing.T) {
 	cfg := ax.Config{MaxConcurrent: 10, Breaker: &ax.Breaker{Window: 1, MinCalls: 1, OpenFor: time.Second, Ramp: time.Second}}
 	bubble(t, cfg, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -248,7 +248,7 @@ func TestRev38(t *testing.T) {
 }
 
 // a probe that is deaf and times out: the lane probes again after OpenFor
-func TestRev39(t *testing.T) {
+func TestFaultAProbeThatIsDeafAndTimesOutTheLaneProbesAgainAfterOpenFor(t *testing.T) {
 	cfg := ax.Config{MaxConcurrent: 10, Dedupe: &ax.Dedupe{}, AttemptTimeout: 100 * time.Millisecond,
 		Breaker: &ax.Breaker{Window: 1, MinCalls: 1, OpenFor: time.Second, Ramp: time.Second}}
 	bubble(t, cfg, func(t *tester) {
@@ -273,7 +273,7 @@ func TestRev39(t *testing.T) {
 }
 
 // the lane event of one task's failure: OnEvent is slow, another waits for the slot
-func TestRev40(t *testing.T) {
+func TestFaultTheLaneEventOfOneTasksFailureOnEventIsSlowAnotherWaitsForThe(t *testing.T) {
 	cfg := ax.Config{MaxConcurrent: 1, Breaker: &ax.Breaker{Window: 1, MinCalls: 1}, OnEvent: func(e ax.Event) {
 		if e.Kind == ax.EventBreakerOpened {
 			time.Sleep(5 * time.Second)
@@ -295,7 +295,7 @@ func TestRev40(t *testing.T) {
 }
 
 // a PauseUntil that panics
-func TestRev41(t *testing.T) {
+func TestFaultAPauseUntilThatPanics(t *testing.T) {
 	var n atomic.Int32
 	bubble(t, ax.Config{Governor: panicPauser{&n}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) { return reply(429, "", "Retry-After: 1"), nil }
