@@ -20,6 +20,7 @@ type attempt struct {
 	outer     *attempt        // the innermost of them
 	n         int             // 1 = the flight's first
 	hold      hold            // guarded by s.mu
+	policy    *lanePolicy     // of the lane it is in
 	began     instant         // when the executor was called; hops start it anew
 	refused   error           // what a hop was refused with
 	hopping   *waiter         // of the hop under way; guarded by s.mu

@@ -243,7 +243,7 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	h.mark = h.lane.stats.seen.started(now, h.lane.inFlight())
 	h.lane.stats.wait.record(waited)
 	if w.at != nil { // a hop, which goes on in another lane, or a hedge
-		w.at.hold = h
+		w.at.hold, w.at.policy = h, &h.lane.policy
 		h.lane.stats.attempts++
 		if hedging {
 			s.count.attempts.Add(1)

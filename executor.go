@@ -155,6 +155,13 @@ func (t hopTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// CloseIdleConnections passes on what http.Client asks of its Transport.
+func (t hopTransport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
 // markError tells a transport's error from the client's own, but leaves those alone
 // that no repetition can cure: no TLS on the other side (the client looks for that
 // very type), and a redirect to no host or to a scheme that is not HTTP's.

@@ -123,6 +123,7 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 	f.single, f.noRetry, f.lone = w.single, t.r.NoRetry, true
 	f.attemptTimeout = timeoutOf(t.r.AttemptTimeout, l.policy.attemptTimeout)
 	f.at, f.attempts, f.state = at, 1, flightRunning
+	at.policy = &l.policy
 	at.s, at.f, at.values, at.watched, at.single, at.n = s, f, ctx, ctx, w.single, 1
 	at.hold = hold{lane: l, owner: s.nobody, slot: true, judged: l.brk != nil}
 	at.began, at.deadline, at.unlisted, at.express = now, never, true, x

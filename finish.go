@@ -292,10 +292,11 @@ func (f *flight) goOn(at *attempt, out outcome) {
 
 func (f *flight) goOnWithout(at *attempt, out outcome) {
 	s := f.s
-	_, out = f.guard(at, func() (*attempt, outcome) {
+	stand := &attempt{s: s, f: f} // at is its executor's
+	_, out = f.guard(stand, func() (*attempt, outcome) {
 		f.judge(at, &out)
 		f.plan(at, &out)
-		return at, out
+		return stand, out
 	})
 	s.mu.Lock()
 	now := s.now()

@@ -348,7 +348,7 @@ func (s *Scheduler) unlinkLocked(f *flight) {
 	f.owner.flights--
 	if f.lane.alarm.pos == 0 || f.owner.alarm.pos == 0 { // they may go now
 		now := s.now()
-		s.setLaneAlarmLocked(f.lane, never, now)
+		s.fixLaneLocked(f.lane, now)
 		s.fixOwnerLocked(f.owner, now)
 	}
 }

@@ -51,6 +51,7 @@ func (f *flight) newAttempt(h hold) *attempt {
 		s: f.s, f: f, values: f.values, single: f.single, outer: f.outer,
 		n: int(f.attempts), hold: h, deadline: never,
 	}
+	a.policy = &f.lane.policy
 	if f.outer != nil {
 		a.depth = f.outer.depth + 1
 	}
@@ -342,10 +343,7 @@ func (f *flight) judge(at *attempt, out *outcome) {
 			out.kind = outcomeFailure
 		}
 	}
-	if at.hold.lane == nil { // ended between two lanes
-		return
-	}
-	b := at.hold.lane.policy.breaker
+	b := at.policy.breaker
 	if b == nil || b.IsFailure == nil || out.kind == outcomeNeutral {
 		return
 	}

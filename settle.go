@@ -125,7 +125,7 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 	if !at.stream.ended.Load() {
 		s.streams.set(at, struct{}{})
 	}
-	if !f.lone {
+	if !f.lone && !at.stream.upgraded {
 		ctx := c.ctx
 		s.later(func() { at.watch(ctx) })
 	}

@@ -41,7 +41,7 @@ func (f *flight) openStream(at *attempt, out *outcome) {
 	out.stream = true
 	var body io.ReadCloser
 	at.stream, body = newStreamBody(out.resp.Body, streamOptions{
-		idle:   at.hold.lane.policy.idleTimeout,
+		idle:   at.policy.idleTimeout,
 		onEnd:  func(error) { s.streamEnded(at) },
 		cancel: at.abort,
 		log:    s.log,
@@ -49,11 +49,27 @@ func (f *flight) openStream(at *attempt, out *outcome) {
 		url:    f.task.redactedURL(),
 	})
 	out.resp.Body = body
+	if at.stream.upgraded {
+		at.freeOfCaller()
+	}
 	stream := at.stream
 	at.AfterFunc(func() { // whoever ends the attempt ends the stream, read or not
 		err, cause := at.ending()
 		stream.abort(joinCause(err, cause))
 	})
+}
+
+// freeOfCaller lets an attempt outlive the caller's ctx: as with net/http, that
+// bounds the making of an upgraded connection, not its use. Close, and whatever
+// else ends the attempt, still do.
+func (a *attempt) freeOfCaller() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watched = context.Background()
+	if a.unwatch != nil {
+		a.unwatch()
+		a.unwatch = nil
+	}
 }
 
 // abort tears down the connection of an attempt.

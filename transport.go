@@ -26,6 +26,14 @@ func (s *Scheduler) TransportWith(h Hints) http.RoundTripper {
 	return &transport{s: s, hints: h, hinted: true}
 }
 
+// CloseIdleConnections closes those of the client that New was given or made, as
+// http.Client's method of that name expects; with an Executor it does nothing.
+func (t *transport) CloseIdleConnections() {
+	if x, ok := t.s.exec.(*httpExecutor); ok {
+		x.client.CloseIdleConnections()
+	}
+}
+
 // RoundTrip makes a task of req and does it. It never modifies req and always
 // closes its body.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
