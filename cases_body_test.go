@@ -200,7 +200,9 @@ func TestCaseH61SecondQueueInTheTransport(t *testing.T) {
 			var order []string
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				mu.Lock()
-				order = append(order, r.URL.Path)
+				if !strings.HasPrefix(r.URL.Path, "/crowd/") { // some of it arrives late
+					order = append(order, r.URL.Path)
+				}
 				mu.Unlock()
 				if r.URL.Path == "/0" { // so that one slot is free long before the others
 					dPause(r.Context(), 60*dms)
@@ -242,7 +244,7 @@ func dCrowd(t *testing.T, client *http.Client, url string) {
 		if i%5 > 1 { // three of five
 			tag = "leave"
 		}
-		c := s.Submit(dBG, ax.Must(ax.Request{URL: fmt.Sprintf("%s/%d", url, i), Tags: []string{tag}}.Task()))
+		c := s.Submit(dBG, ax.Must(ax.Request{URL: fmt.Sprintf("%s/crowd/%d", url, i), Tags: []string{tag}}.Task()))
 		if tag == "leave" {
 			leave = append(leave, c)
 		} else {

@@ -207,6 +207,46 @@ func (f *flight) tellLeader(at *attempt, e Event) {
 	c.tell(e)
 }
 
+// tellStarted tells of a start before it happens: what was told of the task so
+// far comes first, whoever is telling it.
+func (f *flight) tellStarted(at *attempt, e Event) {
+	s := f.s
+	if !s.heard() {
+		return
+	}
+	s.mu.Lock()
+	c := f.callers.best()
+	s.mu.Unlock()
+	if c == nil || c.ev == nil {
+		return
+	}
+	e.Context = at
+	c.tellNow(e)
+}
+
+// tellNow tells e and returns when it has been told, whoever told it.
+func (c *caller) tellNow(e Event) {
+	o := c.ev
+	o.mu.Lock()
+	if o.ended {
+		o.mu.Unlock()
+		return
+	}
+	o.ended = e.Kind.terminal()
+	if o.busy {
+		told := make(chan struct{})
+		o.left = append(o.left, c.fill(e))
+		o.after = append(o.after, func() { close(told) })
+		o.mu.Unlock()
+		<-told
+		return
+	}
+	o.busy = true
+	o.mu.Unlock()
+	defer o.drain(c.s)
+	c.s.call(c.fill(e))
+}
+
 // tellOutcome tells what an attempt came to and whether another follows.
 func (f *flight) tellOutcome(at *attempt, out *outcome, v verdict) {
 	if !f.s.heard() {
@@ -228,25 +268,7 @@ func (c *caller) tellEnd(resp *Response, err error) {
 	if c.ev == nil {
 		return
 	}
-	e, o := c.terminal(resp, err), c.ev
-	o.mu.Lock()
-	if o.ended {
-		o.mu.Unlock()
-		return
-	}
-	o.ended = true
-	if o.busy {
-		told := make(chan struct{})
-		o.left = append(o.left, c.fill(e))
-		o.after = append(o.after, func() { close(told) })
-		o.mu.Unlock()
-		<-told
-		return
-	}
-	o.busy = true
-	o.mu.Unlock()
-	defer o.drain(c.s)
-	c.s.call(c.fill(e))
+	c.tellNow(c.terminal(resp, err))
 }
 
 // tellEndThen tells the terminal event, then does next.

@@ -224,7 +224,7 @@ func (f *flight) try(at *attempt) outcome {
 		return at.ended(err, cause)
 	}
 	s.sent(at)
-	f.tellLeader(at, Event{Kind: EventStarted, Attempt: at.n, Waited: at.waited})
+	f.tellStarted(at, Event{Kind: EventStarted, Attempt: at.n, Waited: at.waited})
 	resp, err := f.execute(at)
 	return f.digest(at, resp, err)
 }

@@ -153,6 +153,11 @@ func (s *Scheduler) sendAloneLocked(f *flight, c *caller, now instant) {
 		s.setAlarmLocked(&c.extras().alarm, c, now.add(alone.queueTimeout))
 	}
 	s.pushLocked(&alone.wait, now)
+	if s.state != lifeOpen {
+		if err := s.strandedLocked(alone.lane, now); err != nil {
+			s.refuseLocked(alone, opQueue, err, now)
+		}
+	}
 }
 
 // flightAloneLocked makes c, who has left f, the only caller of a new flight: the
