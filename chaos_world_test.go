@@ -30,7 +30,6 @@ type chaosWorld struct {
 	truth   map[string]*chaosTruth // by scope: "", "lane x", "owner y"
 	nested  int                    // attempts inside others
 	arrived int
-	closing bool
 	faults  []string
 }
 

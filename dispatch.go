@@ -246,6 +246,7 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 		w.at.hold, w.at.policy = h, &h.lane.policy
 		h.lane.stats.attempts++
 		if hedging {
+			f.attempts++
 			s.count.attempts.Add(1)
 			s.count.retries.Add(1)
 			f.lane.retries.retried(now)

@@ -143,6 +143,9 @@ func New(client *http.Client, cfg Config) (*Scheduler, error) {
 	}
 	s.nobody = s.ownerLocked("")
 	s.nobody.fixed = true
+	for name := range s.cfg.Budgets {
+		s.ownerLocked(name)
+	}
 	s.host = s.cfg.lanePolicy(s.cfg.Hosts)
 	for i := range s.cfg.Lanes {
 		l := &s.cfg.Lanes[i]
