@@ -13,6 +13,7 @@ import (
 
 	"github.com/axsched/ax"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 )
 
 // TestAPICallResult blocks until done and is always the same.
@@ -282,13 +283,11 @@ func TestAPIConcurrentUse(t *testing.T) {
 	bubble(t, ax.Config{MaxConcurrent: 8}, func(t *tester) {
 		t.Server.Reply = after(dms, 200, "ok")
 		task := ax.Must(ax.Request{Method: "PUT", URL: at("/x"), JSON: map[string]int{"a": 1}, Header: dHeader("X-A", "1")}.Task())
-		errs := make(chan error, 100)
+		var callers errgroup.Group
 		for range 100 {
-			go func() { _, err := t.S.Do(dBG, task); errs <- err }()
+			callers.Go(func() error { _, err := t.S.Do(dBG, task); return err })
 		}
-		for range 100 {
-			require.NoError(t, <-errs)
-		}
+		require.NoError(t, callers.Wait())
 		require.Equal(t, 8, t.Server.Peak())
 		for _, h := range t.Server.Hits() {
 			require.Equal(t, `{"a":1}`, string(h.Body))

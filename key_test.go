@@ -2,14 +2,15 @@ package ax
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 )
 
 func keyOf(t *testing.T, r Request) string {
@@ -252,17 +253,18 @@ func TestKeyIsStable(t *testing.T) {
 func TestKeyConcurrently(t *testing.T) {
 	task := Must(Request{URL: "http://a.test/", Header: http.Header{"A": {"1"}}}.Task())
 	want := keyOf(t, task.Request())
-	var wg sync.WaitGroup
+	var readers errgroup.Group
 	for range 8 {
-		wg.Go(func() {
+		readers.Go(func() error {
 			for range 100 {
-				if task.Key() != want {
-					panic("key changed")
+				if got := task.Key(); got != want {
+					return fmt.Errorf("the key became %s", got)
 				}
 			}
+			return nil
 		})
 	}
-	wg.Wait()
+	require.NoError(t, readers.Wait())
 }
 
 func TestSharingKeyAllocatesNothing(t *testing.T) {

@@ -7,13 +7,13 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/axsched/ax"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 )
 
 // dShutdown runs Shutdown and tells when it ended, and how.
@@ -216,20 +216,16 @@ func TestX3CloseAndShutdownTogether(t *testing.T) {
 			tasks = append(tasks, t.Go(dBG, dGet("/hog")))
 		}
 		synctest.Wait()
-		var wg sync.WaitGroup
-		wg.Go(func() { t.S.Shutdown(dBG) })
+		var all errgroup.Group
+		all.Go(func() error { return t.S.Shutdown(dBG) })
 		synctest.Wait()
 		t.Until(time.Second)
-		closed := make(chan error, 3)
 		for range 3 {
-			wg.Go(func() { closed <- t.S.Close() })
-			wg.Go(func() { t.S.Shutdown(dBG) })
+			all.Go(t.S.Close)
+			all.Go(func() error { return t.S.Shutdown(dBG) })
 		}
-		wg.Wait()
+		require.NoError(t, all.Wait())
 		require.Equal(t, time.Second, t.At())
-		for range 3 {
-			require.NoError(t, <-closed)
-		}
 		for _, c := range tasks {
 			r := <-c
 			require.ErrorIs(t, r.Err, ax.ErrClosed)
