@@ -3,6 +3,7 @@ package ax
 import (
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,7 +15,7 @@ type chaosBody struct {
 	gap    time.Duration
 	status int
 	wait   string
-	over   bool
+	over   atomic.Bool // Close may come while a Read waits
 }
 
 func (b *chaosBody) Read(p []byte) (int, error) {
@@ -29,7 +30,7 @@ func (b *chaosBody) Read(p []byte) (int, error) {
 		b.rest = b.rest[n:]
 		return n, nil
 	}
-	if !b.over {
+	if !b.over.Load() {
 		cut := b.end != nil && b.wire.at.stream == nil // the outcome of a stream is its headers
 		b.wire.w.note(b.wire, cut || b.status >= 500, fmt.Sprint(b.status, b.end))
 		b.pause()
@@ -65,7 +66,7 @@ func (b *chaosBody) Close() error {
 }
 
 func (b *chaosBody) finish() {
-	b.over = true
+	b.over.Store(true)
 	if !b.wire.keep {
 		b.wire.w.leave(b.wire.at)
 	}

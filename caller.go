@@ -1,0 +1,182 @@
+package ax
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// caller is one task given to Do or Submit, and its one end.
+type caller struct {
+	s        *Scheduler
+	task     *Task
+	ctx      context.Context
+	f        *flight // nil once it has left, and for an answer without one
+	lane     *lane   // nil = not found
+	owner    *owner
+	call     *Call   // nil for Do
+	ev       *outbox // nil if nobody listens
+	more     *callerExtras
+	done     chan struct{} // closed when decided; nil for a lone one
+	res      *result
+	node     heapNode[*caller]
+	rank     rank
+	born     instant
+	deadline instant  // of ctx
+	outer    *attempt // that ctx belongs to
+
+	kind     uint8 // EventKind of its end; 0 while undecided
+	notes    note
+	joined   bool // a flight that another began
+	leftBody bool // the flight goes on with it
+	bare     bool // its errors leave out what http.Client adds
+}
+
+// callerExtras is what few callers have.
+type callerExtras struct {
+	tags  []string
+	scope *Scope
+	name  *nameEntry
+	cool  *cooldown
+	alarm alarm   // QueueTimeout of the wait for the first start
+	spare *flight // what a joiner would have had to itself
+}
+
+// name is where c stands with its Supersede name, nil without one.
+func (c *caller) name() *nameEntry {
+	if c.more == nil {
+		return nil
+	}
+	return c.more.name
+}
+
+func (c *caller) seq() uint64 { return c.rank.seq }
+
+func (c *caller) laneName() string {
+	if c.lane == nil {
+		return ""
+	}
+	return c.lane.name
+}
+
+func (c *caller) ownerName() string {
+	if c.owner == nil {
+		return ""
+	}
+	return c.owner.name
+}
+
+// result is what a flight, or what ax itself, answers: shared by all callers.
+type result struct {
+	kind     EventKind      // terminal
+	payload  *payload       // an answer whose body is in memory
+	stream   *attempt       // one whose body is still arriving; for one caller
+	streamed *http.Response // its answer
+	err      error          // no answer
+	op       string
+	cause    error
+	panicked *PanicError // goes on through a caller that is alone
+	source   Source
+	shared   bool // by more than one reader: each gets copies
+	attempts int
+	waited   time.Duration
+	arrived  instant
+	last     *payload // the last answer seen before err
+	retryIn  time.Duration
+}
+
+// extras makes room for what few callers have.
+func (c *caller) extras() *callerExtras {
+	if c.more == nil {
+		c.more = new(callerExtras)
+	}
+	return c.more
+}
+
+// ringLocked: QueueTimeout has passed. It bounds the wait for the first start
+// only.
+func (c *caller) ringLocked(now instant) {
+	f := c.f
+	if c.kind != 0 || f == nil || f.attempts > 0 || f.state != flightWaiting {
+		return
+	}
+	if f.callers.len() > 1 { // the others wait on; its fallback is its own
+		f.callers.remove(c)
+		c.s.rerankFlightLocked(f, now)
+		f = c.s.flightAloneLocked(f, c)
+	}
+	c.s.refuseLocked(f, opQueue, queueTimeout(now.sub(c.born)), now)
+}
+
+// callerSet is the callers of one flight in order of rank. Most flights have
+// one, who then needs no heap.
+type callerSet struct {
+	one  *caller
+	many *heap[*caller]
+}
+
+func (cs *callerSet) len() int {
+	switch {
+	case cs.one != nil:
+		return 1
+	case cs.many != nil:
+		return cs.many.len()
+	}
+	return 0
+}
+
+// best is the caller whose rank the flight has, and whose name its events bear.
+func (cs *callerSet) best() *caller {
+	if cs.one != nil || cs.many == nil {
+		return cs.one
+	}
+	if _, n, ok := cs.many.top(); ok {
+		return n.item
+	}
+	return nil
+}
+
+func (cs *callerSet) add(c *caller) {
+	if cs.len() == 0 {
+		cs.one = c
+		return
+	}
+	if cs.many == nil {
+		cs.many = new(heap[*caller])
+	}
+	if first := cs.one; first != nil {
+		cs.one = nil
+		cs.push(first)
+	}
+	cs.push(c)
+}
+
+func (cs *callerSet) push(c *caller) {
+	c.node.item = c
+	cs.many.push(c.rank, &c.node)
+}
+
+func (cs *callerSet) remove(c *caller) {
+	if cs.one == c {
+		cs.one = nil
+		return
+	}
+	cs.many.remove(&c.node)
+}
+
+// pop takes out the best.
+func (cs *callerSet) pop() *caller {
+	c := cs.best()
+	if c != nil {
+		cs.remove(c)
+	}
+	return c
+}
+
+func (cs *callerSet) each(visit func(*caller) bool) {
+	if cs.one != nil {
+		visit(cs.one)
+	} else if cs.many != nil {
+		cs.many.each(func(_ rank, n *heapNode[*caller]) bool { return visit(n.item) })
+	}
+}
