@@ -242,7 +242,7 @@ func dPause(ctx context.Context, d time.Duration) {
 
 // dEventually waits up to a second for ok; outside bubbles.
 func dEventually(t require.TestingT, ok func() bool, msg string) {
-	deadline := time.Now().Add(time.Second)
+	deadline := time.Now().Add(10 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
 			require.Fail(t, msg)
