@@ -108,7 +108,7 @@ func dWave(t *testing.T, s *ax.Scheduler, url string, size dFlood, wave int, ans
 			defer cancel()
 			_, err := s.Send(ctx, r)
 			switch {
-			case err == nil && delay <= 2*size.unit:
+			case err == nil && delay <= 3*size.unit: // timers ring late on a busy machine
 				answered.Add(1)
 			case err != nil && dTimedOut(err):
 				timedOut.Add(1)
