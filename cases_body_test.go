@@ -221,8 +221,14 @@ func TestCaseH61SecondQueueInTheTransport(t *testing.T) {
 			if !c.h2 {
 				client.Transport.(*http.Transport).MaxConnsPerHost = c.carry
 			}
-			quick := func() bool { return dCrowd(t, client, srv.URL) < 50*dms }
-			require.True(t, quick() || quick() || quick(), "cancelled at once, but for what else the machine does")
+			took := time.Hour
+			for range 3 { // what else the machine does makes it longer, never shorter
+				took = min(took, dCrowd(t, client, srv.URL))
+				if took < 50*dms {
+					break
+				}
+			}
+			require.Less(t, took, 50*dms)
 			mu.Lock()
 			order = nil
 			mu.Unlock()
