@@ -304,6 +304,7 @@ func TestO4RefusedTurnGoesToTheNext(t *testing.T) {
 		}
 		qOK(t, append(hold, qSubmit(t, ax.Request{URL: at("/next"), Priority: ax.Low})...)...)
 		require.Equal(t, []time.Duration{0, time.Second}, t.Server.Times())
+		synctest.Wait()
 		for _, c := range refused {
 			require.True(t, qDone(c))
 			_, err := c.Result()
