@@ -218,7 +218,7 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 	}
 	l, o := f.lane, f.owner
 	if o.limited() && o.maxQueue() > 0 && o.waiting > o.maxQueue() {
-		return s.overBudgetLocked(o, &f.overBudget, now)
+		return s.overLimitLocked(o, "MaxQueue", &f.overBudget, now)
 	}
 	laneFull := l.maxQueue > 0 && l.waiting-l.asks > l.maxQueue // those asked for wait for nothing here
 	if !laneFull && (s.maxQueue == 0 || s.waiting-s.asks <= s.maxQueue) {

@@ -45,7 +45,7 @@ func TestF6ExactlyTheProbes(t *testing.T) {
 // TestF6OneFailureReopens in half-open and on the ramp, each for a full OpenFor.
 func TestF6OneFailureReopens(t *testing.T) {
 	ev := &fEvents{}
-	bubble(t, ax.Config{OnEvent: ev.Add, Breaker: &ax.Breaker{Window: 10, MinCalls: 1, Probes: 2, OpenFor: 4 * fsec}}, func(t *tester) {
+	bubble(t, ax.Config{OnEvent: ev.Add, Breaker: &ax.Breaker{Window: 10, MinCalls: 1, Probes: 2, OpenFor: 4 * fsec, Ramp: 3 * fsec}}, func(t *tester) {
 		t.Server.Reply = fOutcomes("F" + "SF" + "SS" + "SF" + "SS" + "S")
 		do := func() result { return t.Do(t.Context(), fGet("/")) }
 		do()                                 // opens at 0
@@ -73,6 +73,9 @@ func TestF6OneFailureReopens(t *testing.T) {
 			ax.EventBreakerOpened, ax.EventBreakerHalfOpen, ax.EventBreakerRamping,
 			ax.EventBreakerOpened, ax.EventBreakerHalfOpen, ax.EventBreakerRamping, ax.EventBreakerClosed,
 		}, ev.Kinds(fBreakerKinds...))
+		for _, e := range ev.Of(ax.EventBreakerRamping) {
+			require.Equal(t, 3*fsec, e.Delay)
+		}
 	})
 }
 

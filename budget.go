@@ -175,15 +175,16 @@ func (s *Scheduler) noteOverLocked(o *owner, noted *bool, now instant) {
 
 // overBudgetLocked is the refusal that names the owner and when it is free.
 func (s *Scheduler) overBudgetLocked(o *owner, noted *bool, now instant) error {
+	what := "Rate"
+	if !o.gate.free() {
+		what = "MaxConcurrent"
+	}
+	return s.overLimitLocked(o, what, noted, now)
+}
+
+func (s *Scheduler) overLimitLocked(o *owner, what string, noted *bool, now instant) error {
 	s.noteOverLocked(o, noted, now)
 	free := o.startAt(now)
-	what := "MaxQueue"
-	switch {
-	case !o.gate.free():
-		what = "MaxConcurrent"
-	case free > now:
-		what = "Rate"
-	}
 	if free == never || free <= now {
 		return overBudget(o.name, what, 0)
 	}

@@ -105,7 +105,7 @@ func (c *caller) ringLocked(now instant) {
 		c.s.rerankFlightLocked(f, now)
 		f = c.s.flightAloneLocked(f, c)
 	}
-	c.s.refuseLocked(f, opQueue, queueTimeout(now.sub(c.born)), now)
+	c.s.refuseLocked(f, opQueue, queueTimeout(now.sub(c.born), f.wait.obstacle(now)), now)
 }
 
 // callerSet is the callers of one flight in order of rank. Most flights have

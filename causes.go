@@ -21,8 +21,8 @@ func (e *detailError) Error() string { return "ax: " + fmt.Sprintf(e.format, e.a
 func (e *detailError) Unwrap() error { return e.sentinel }
 
 // queueTimeout is ErrQueueTimeout after waiting for d.
-func queueTimeout(d time.Duration) error {
-	return &detailError{ErrQueueTimeout, "waited %s in the queue: raise QueueTimeout or MaxConcurrent", []any{briefly(d)}}
+func queueTimeout(d time.Duration, what obstacle) error {
+	return &detailError{ErrQueueTimeout, "waited %s in the queue, in the end for %s: raise QueueTimeout or %s", []any{briefly(d), what.name, what.remedy}}
 }
 
 // queueFull is ErrQueueFull of a lane that holds limit waiting tasks; with lane

@@ -210,7 +210,9 @@ type Rate struct {
 	Guard time.Duration
 }
 
-// PerSecond is an exact quota of n starts in any second; n must be at least 1.
+// PerSecond is an exact quota of n starts in any second, counted where they
+// leave; n must be at least 1. A server that counts arrivals, which the network
+// shifts, wants [Rate] with a Guard such as 50 ms.
 func PerSecond(n int) []Rate { return []Rate{{Limit: n, Per: time.Second}} }
 
 // PerMinute is an exact quota of n starts in any minute; n must be at least 1.

@@ -109,6 +109,7 @@ func TestX8SupersedeCooldownAndBudget(t *testing.T) {
 		require.EqualValues(t, 1, st.Would.Superseded)
 		require.EqualValues(t, 1, st.Would.Cooled)
 		require.EqualValues(t, 2, st.Owners["ann"].Over)
+		require.Zero(t, st.Owners["ann"].Queued)
 		require.Zero(t, st.Rejected)
 		require.Zero(t, st.Canceled)
 		require.Equal(t, 7, t.Server.Count())

@@ -3,6 +3,7 @@ package ax
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -312,7 +313,11 @@ func (s *Scheduler) laneEventLocked(l *lane, e Event, now instant) {
 		if e.Delay > 0 {
 			attrs = append(attrs, "for", e.Delay)
 		}
-		s.log.Info("ax: "+strings.ReplaceAll(e.Kind.String(), "-", " "), attrs...)
+		level := slog.LevelInfo
+		if e.Kind == EventBreakerOpened {
+			level = slog.LevelWarn
+		}
+		s.log.Log(context.Background(), level, "ax: "+strings.ReplaceAll(e.Kind.String(), "-", " "), attrs...)
 	})
 }
 

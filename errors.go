@@ -128,7 +128,7 @@ func (e *Error) Error() string {
 // where is "METHOD URL (details)", or what of it is known and wanted.
 func (e *Error) where() string {
 	details := e.details()
-	if e.bare || e.Method == "" {
+	if e.bare || e.Method == "" || e.URL == "" {
 		return details
 	}
 	if details == "" {

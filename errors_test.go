@@ -20,8 +20,8 @@ func TestErrorText(t *testing.T) {
 		e    Error
 		want string
 	}{
-		{Error{Op: "queue", Method: "GET", URL: "https://h/p", Lane: "h", Owner: "x", Err: queueTimeout(3 * time.Second)},
-			`ax: GET https://h/p (lane "h", owner "x"): queue: waited 3s in the queue: raise QueueTimeout or MaxConcurrent`},
+		{Error{Op: "queue", Method: "GET", URL: "https://h/p", Lane: "h", Owner: "x", Err: queueTimeout(3*time.Second, obstacle{"a slot", "Config.MaxConcurrent"})},
+			`ax: GET https://h/p (lane "h", owner "x"): queue: waited 3s in the queue, in the end for a slot: raise QueueTimeout or Config.MaxConcurrent`},
 		{Error{Op: "queue", Method: "GET", URL: "https://h/p", Lane: "h", Err: ErrEvicted, bare: true},
 			`ax: lane "h": queue: evicted from a full queue by a better-ranked task`},
 		{Error{Op: "admit", Method: "POST", URL: "https://h/p", Err: ErrClosed},
@@ -44,7 +44,7 @@ func TestErrorText(t *testing.T) {
 
 func TestErrorUnwraps(t *testing.T) {
 	var e *Error
-	err := error(&Error{Op: "queue", Err: queueTimeout(time.Second)})
+	err := error(&Error{Op: "queue", Err: queueTimeout(time.Second, obstacle{})})
 	require.ErrorAs(t, fmt.Errorf("loading: %w", err), &e)
 	require.ErrorIs(t, err, ErrQueueTimeout)
 	require.NotErrorIs(t, err, context.Canceled)
@@ -61,7 +61,7 @@ func TestErrorTimeout(t *testing.T) {
 		{&attemptTimeoutError{time.Second}, true},
 		{&idleTimeoutError{time.Second}, true},
 		{&deadlineError{left: 1, earliest: 2}, true},
-		{queueTimeout(time.Second), true},
+		{queueTimeout(time.Second, obstacle{}), true},
 		{ErrQueueTimeout, true},
 		{&url.Error{Err: &net.OpError{Err: timeout}}, true},
 		{fmt.Errorf("wrapped: %w", timeout), true},
@@ -82,7 +82,7 @@ func TestDetails(t *testing.T) {
 		is   error
 		want string
 	}{
-		{queueTimeout(1500 * time.Millisecond), ErrQueueTimeout, "ax: waited 1.5s in the queue: raise QueueTimeout or MaxConcurrent"},
+		{queueTimeout(1500*time.Millisecond, obstacle{"a token", "Config.Rate"}), ErrQueueTimeout, "ax: waited 1.5s in the queue, in the end for a token: raise QueueTimeout or Config.Rate"},
 		{queueFull("h", 5), ErrQueueFull, `ax: queue is full: 5 tasks wait in lane "h": send less, or raise its MaxQueue`},
 		{queueFull("", 1024), ErrQueueFull, "ax: queue is full: 1024 tasks wait in all lanes: send less, or raise Config.MaxQueue"},
 		{coolingDown(0), ErrCooldown, "ax: same task is still running"},

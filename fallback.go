@@ -97,7 +97,7 @@ func (f *flight) fallBack(fb *Fallback, res *result) *result {
 func (f *flight) fellBack(got *result, from Source, cause error) *result {
 	f.s.count.fallbacks.Add(1)
 	got.kind, got.source, got.cause = EventSucceeded, from, cause
-	got.waited += f.last().waited
+	got.waited += f.waitedInAll()
 	f.tellLeader(nil, Event{Kind: EventFellBack, Source: from, Err: cause})
 	return got
 }

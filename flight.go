@@ -130,7 +130,7 @@ func (f *flight) ringLocked(now instant) {
 	case flightResting:
 		s.requeueLocked(f, now)
 	case flightWaiting:
-		s.refuseLocked(f, opQueue, queueTimeout(now.sub(f.wait.since)), now)
+		s.refuseLocked(f, opQueue, queueTimeout(now.sub(f.wait.since), f.wait.obstacle(now)), now)
 	case flightRunning:
 		s.attemptDueLocked(f, now)
 	}
@@ -260,6 +260,7 @@ func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
 // refuseLocked ends what f waits for: without an attempt it is the task's end,
 // else it makes the last outcome final.
 func (s *Scheduler) refuseLocked(f *flight, op op, err error, now instant) {
+	f.waited = f.waitedAt(now)
 	switch f.state {
 	case flightWaiting:
 		s.dropLocked(&f.wait, now)
@@ -273,6 +274,14 @@ func (s *Scheduler) refuseLocked(f *flight, op op, err error, now instant) {
 	f.refusal, f.refusedOp = err, op
 	s.silenceLocked(f)
 	s.wakeLocked(f, sigRefused)
+}
+
+// waitedAt is how long f has been in queues.
+func (f *flight) waitedAt(now instant) time.Duration {
+	if f.state == flightWaiting && f.wait.node.pos != 0 {
+		return f.waited + now.sub(f.wait.since)
+	}
+	return f.waited
 }
 
 // refusalOp is Error.Op of a refusal now.

@@ -153,7 +153,7 @@ type hopWait struct {
 // ringLocked: QueueTimeout has passed.
 func (w *hopWait) ringLocked(now instant) {
 	if w.node.pos != 0 {
-		w.f.s.refuseWaiterLocked(&w.waiter, queueTimeout(now.sub(w.since)), now)
+		w.f.s.refuseWaiterLocked(&w.waiter, queueTimeout(now.sub(w.since), w.obstacle(now)), now)
 	}
 }
 

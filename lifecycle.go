@@ -168,6 +168,9 @@ func (s *Scheduler) breakerMovedLocked(l *lane, now instant) {
 			e.Delay = until.sub(now)
 			s.tellPauser(l.name, until)
 		}
+		if state == BreakerRamping {
+			e.Delay = l.policy.breaker.Ramp
+		}
 		moved = true
 		s.laneEventLocked(l, e, now)
 		if state == BreakerOpen {

@@ -40,6 +40,9 @@ func parseMatch(s string) (matchRule, error) {
 	}
 	authority, path, found := strings.Cut(target, "/")
 	m.path = "/" + path
+	if slices.Contains(strings.Split(path, "/"), "*") {
+		return m, errors.New("* is no wildcard in a path; write {name} for one segment, or end with / for all below")
+	}
 	var err error
 	if m.host, m.port, err = splitAuthority(authority); err != nil {
 		return m, err

@@ -47,6 +47,7 @@ func TestParseMatchFaults(t *testing.T) {
 		"a.test:65536":          `"65536" is no port; want 1 to 65535`,
 		"a.test:http":           `"http" is no port; want 1 to 65535`,
 		"*.a.test":              "a host is matched whole; list each one, or use Config.Hosts",
+		"a.test/v1/*":           "* is no wildcard in a path; write {name} for one segment, or end with / for all below",
 		"me:pw@a.test":          `"pw@a.test" is no port; want 1 to 65535`,
 		"me@a.test":             `"me@a.test" is no host name`,
 		"{sub}.a.test":          `"{sub}.a.test" is no host name`,

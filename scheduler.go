@@ -16,18 +16,18 @@ import (
 // comes and every limit allows it. It is safe for concurrent use. It has no
 // goroutine of its own and no state outside itself; two schedulers share
 // nothing. Close it when done, to end what is still under way.
-//
-// What guards what:
-//
-//	s.mu         queues, lanes, owners, flights, stores, scopes, tags, alarms
-//	attempt.mu   the end of one attempt's context; never held while taking s.mu
-//	outbox.mu    the events of one task that wait for their turn; a leaf
-//	atomics      the counters of Stats, histograms, s.alive
-//
-// s.mu is taken by admission, by the end of an attempt, by cancelling and by
-// the timer; it is never held across user code, a channel, a sleep or a log
-// line: what must follow is put into s.todo and done by unlock.
 type Scheduler struct {
+	// What guards what:
+	//
+	//	s.mu         queues, lanes, owners, flights, stores, scopes, tags, alarms
+	//	attempt.mu   the end of one attempt's context; never held while taking s.mu
+	//	outbox.mu    the events of one task that wait for their turn; a leaf
+	//	atomics      the counters of Stats, histograms, s.alive
+	//
+	// s.mu is taken by admission, by the end of an attempt, by cancelling and by
+	// the timer; it is never held across user code, a channel, a sleep or a log
+	// line: what must follow is put into s.todo and done by unlock.
+
 	cfg       Config // resolved: defaults filled, copied deeply
 	exec      Executor
 	log       *slog.Logger
@@ -391,7 +391,7 @@ func (s *Scheduler) cancelCaller(c *caller, err error) bool {
 func (c *caller) canceledLocked(err error) *result {
 	res := &result{kind: EventCanceled, op: "admit", err: err}
 	if f := c.f; f != nil {
-		res.attempts, res.last = int(f.attempts), f.answer
+		res.attempts, res.last, res.waited = int(f.attempts), f.answer, f.waitedAt(c.s.now())
 		f.shownLast = f.shownLast || f.answer != nil
 		if f.attempts > 0 && f.state != flightRunning {
 			res.retryIn = f.last().retry.after

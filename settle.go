@@ -41,10 +41,18 @@ func (f *flight) goneResult() *result {
 	}
 }
 
+// waitedInAll is how long a flight that has come to its end was in queues.
+func (f *flight) waitedInAll() time.Duration {
+	if f.refusal != nil { // at the end of a last wait
+		return f.waited
+	}
+	return f.last().waited
+}
+
 // result is what the flight came to without a fallback.
 func (f *flight) result() *result {
 	res := &f.buffers().res
-	*res = result{attempts: int(f.attempts), waited: f.last().waited, retryIn: f.last().retry.after, last: f.answer}
+	*res = result{attempts: int(f.attempts), waited: f.waitedInAll(), retryIn: f.last().retry.after, last: f.answer}
 	if f.attempts == 0 {
 		res.kind, res.op, res.err = EventRejected, f.refusedOp.String(), f.refusal
 		res.retryIn = retryHint(f.refusal)

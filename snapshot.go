@@ -59,7 +59,11 @@ func (s *Scheduler) Stats() Stats {
 		if name == "" {
 			continue
 		}
-		st.Owners[name] = OwnerStats{Active: o.running, Queued: o.inQueue, Started: o.started, Over: o.over, Would: o.would.stats()}
+		os := OwnerStats{Active: o.running, Queued: o.inQueue, Started: o.started, Over: o.over, Would: o.would.stats()}
+		if s.cfg.DryRun { // ghosts are nobody
+			os.Queued = 0
+		}
+		st.Owners[name] = os
 	}
 	return st
 }

@@ -215,3 +215,31 @@ func (l *lane) startable() int {
 	l.ready.each(func(_ rank, q *heapNode[*queue]) bool { n += q.item.tasks.len(); return n <= l.asks })
 	return n
 }
+
+// obstacle is what a waiter waits for, and what would help.
+type obstacle struct{ name, remedy string }
+
+// obstacle is what keeps w from starting now: what is held before what is full,
+// and that before what is too fast.
+func (w *waiter) obstacle(now instant) obstacle {
+	s, l, o := w.f.s, w.lane, w.owner
+	switch {
+	case s.held || l.held:
+		return obstacle{"the end of Pause", "call Resume"}
+	case l.until > now:
+		return obstacle{"the end of a pause that the server asked for", "send less"}
+	case l.brk != nil && l.brk.state() == BreakerOpen:
+		return obstacle{"its breaker to close", "set Breaker.WhenOpen to OpenReject"}
+	case w.kind != waitTokens && !s.gate.free():
+		return obstacle{"a slot", "Config.MaxConcurrent"}
+	case w.kind != waitTokens && l.limit(now) > 0 && l.inFlight() >= l.limit(now):
+		return obstacle{"a slot of its lane", "the lane's MaxConcurrent"}
+	case o.limited() && o.startAt(now) > now:
+		return obstacle{"its owner's budget", "the Budget"}
+	case l.rates.next(now) > now:
+		return obstacle{"a token of its lane", "the lane's Rate"}
+	case s.rates.next(now) > now:
+		return obstacle{"a token", "Config.Rate"}
+	}
+	return obstacle{"others that go first", "its Priority"}
+}
