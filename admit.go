@@ -22,31 +22,15 @@ func (c *caller) wants(w way) Hints {
 // admitLocked decides what becomes of a new task. It returns the flight that
 // will answer it, or nil when the task has been decided at once.
 func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, now instant) *flight {
-	c.rank.seq, c.born = s.seq.Add(1), now // numbered in the order of admission
-	outer := c.outer
-	if err := s.closedLocked(outer, w); err != nil {
-		s.rejectLocked(c, err, now)
+	if !s.arriveLocked(c, want, w, now) {
 		return nil
 	}
-	if w.dead != nil {
-		s.endLocked(c, c.canceledLocked(w.dead), now)
-		return nil
-	}
-	l, err := s.laneLocked(c.task, want.Lane)
-	if err != nil {
-		s.rejectLocked(c, err, now)
-		return nil
-	}
-	o := s.ownerLocked(want.Owner)
-	c.lane, c.owner = l, o
 	if err := s.enlistLocked(c, want, w, now); err != nil {
 		s.rejectLocked(c, err, now)
 		return nil
 	}
-	step := cmp.Or(c.task.r.AgingStep, l.policy.agingStep)
-	c.rank = rankOf(c.born, want.Priority, step, c.seq(), s.cfg.StrictPriority)
 	f := spare
-	s.fillLocked(f, c, l, o, outer, want, w)
+	s.fillLocked(f, c, c.outer, want, w)
 	name := c.name()
 	if s.shareLocked(f, c, want, now) {
 		s.endOlderLocked(name, c, now)
@@ -60,6 +44,29 @@ func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, n
 		c.note(noteOverBudget)
 	}
 	return f
+}
+
+// arriveLocked gives a new task its place: number, lane, owner and rank. False if
+// that has been its end.
+func (s *Scheduler) arriveLocked(c *caller, want *Hints, w *way, now instant) bool {
+	c.rank.seq, c.born = s.seq.Add(1), now // numbered in the order of admission
+	if err := s.closedLocked(c.outer, w); err != nil {
+		s.rejectLocked(c, err, now)
+		return false
+	}
+	if w.dead != nil {
+		s.endLocked(c, c.canceledLocked(w.dead), now)
+		return false
+	}
+	l, err := s.laneLocked(c.task, want.Lane)
+	if err != nil {
+		s.rejectLocked(c, err, now)
+		return false
+	}
+	c.lane, c.owner = l, s.ownerLocked(want.Owner)
+	step := cmp.Or(c.task.r.AgingStep, l.policy.agingStep)
+	c.rank = rankOf(c.born, want.Priority, step, c.seq(), s.cfg.StrictPriority)
+	return true
 }
 
 // closedLocked tells whether a task comes too late. Shutdown lets in what
@@ -90,17 +97,23 @@ func (s *Scheduler) enlistLocked(c *caller, want *Hints, w *way, now instant) er
 			return err
 		}
 	}
+	s.labelLocked(c, want, w)
+	return nil
+}
+
+// labelLocked writes c down under its tags and its name.
+func (s *Scheduler) labelLocked(c *caller, want *Hints, w *way) {
 	if len(want.Tags) > 0 {
 		s.tagLocked(c, want.Tags)
 	}
 	if name := c.task.r.Supersede; name != "" {
 		s.namesOf(w.scope).joinLocked(name, c)
 	}
-	return nil
 }
 
 // fillLocked makes f the flight that c would need if nobody shared one with it.
-func (s *Scheduler) fillLocked(f *flight, c *caller, l *lane, o *owner, outer *attempt, want *Hints, w *way) {
+func (s *Scheduler) fillLocked(f *flight, c *caller, outer *attempt, want *Hints, w *way) {
+	l, o := c.lane, c.owner
 	f.s, f.task, f.lane, f.owner, f.values, f.outer = s, c.task, l, o, c.ctx, outer
 	f.wait.f, f.wait.lane, f.wait.owner, f.wait.node.item = f, l, o, &f.wait
 	if outer != nil {

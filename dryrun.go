@@ -38,29 +38,16 @@ func (s *Scheduler) wouldLocked(l *lane, o *owner, which func(*wouldCounts) *ato
 // admitDryLocked lets a task go at once and finds out what would have become of
 // it.
 func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, now instant) *flight {
-	c.rank.seq, c.born = s.seq.Add(1), now
-	if err := s.closedLocked(c.outer, w); err != nil {
-		s.rejectLocked(c, err, now)
+	if !s.arriveLocked(c, want, w, now) {
 		return nil
 	}
-	if w.dead != nil {
-		s.endLocked(c, c.canceledLocked(w.dead), now)
-		return nil
-	}
-	l, err := s.laneLocked(c.task, want.Lane)
-	if err != nil {
-		s.rejectLocked(c, err, now)
-		return nil
-	}
-	o := s.ownerLocked(want.Owner)
-	c.lane, c.owner = l, o
+	l, o := c.lane, c.owner
 	cooled := s.enlistDryLocked(c, want, w, now)
 	if cooled {
 		s.wouldLocked(l, o, func(w *wouldCounts) *atomic.Uint64 { return &w.cooled })
 	}
 	s.supersedeDryLocked(c, l, o)
-	c.rank = rankOf(c.born, want.Priority, l.policy.agingStep, c.seq(), s.cfg.StrictPriority)
-	s.fillLocked(f, c, l, o, nil, want, w)
+	s.fillLocked(f, c, nil, want, w)
 	f.noRetry, f.lone = true, c.call == nil
 	c.f = f
 	f.callers.add(c)
@@ -88,12 +75,7 @@ func (s *Scheduler) enlistDryLocked(c *caller, want *Hints, w *way, now instant)
 	if c.task.r.Cooldown > 0 {
 		cooled = s.coolLocked(c, want.Owner, now) != nil
 	}
-	if len(want.Tags) > 0 {
-		s.tagLocked(c, want.Tags)
-	}
-	if name := c.task.r.Supersede; name != "" {
-		s.namesOf(w.scope).joinLocked(name, c)
-	}
+	s.labelLocked(c, want, w)
 	return cooled
 }
 

@@ -2,6 +2,7 @@ package ax_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/axsched/ax"
@@ -33,6 +34,24 @@ func TestX8HoldsNothingAndCounts(t *testing.T) {
 		require.EqualValues(t, 3, st.Lanes["a.test"].Would.Queued)
 		require.EqualValues(t, 5, st.Lanes["a.test"].Would.Rejected)
 		require.Positive(t, st.Would.Wait.P99, "and for how long")
+	})
+}
+
+// TestX8OrdersAsIf it held: by the task's own AgingStep, where it has one.
+func TestX8OrdersAsIf(t *testing.T) {
+	bubble(t, ax.Config{DryRun: true, MaxConcurrent: 1}, func(t *tester) {
+		t.Server.Reply = after(fsec, 200, "")
+		first := t.Go(t.Context(), fGet("/"))
+		synctest.Wait()
+		normal := t.Go(t.Context(), ax.Request{URL: "http://normal.test/"})
+		low := t.Go(t.Context(), ax.Request{URL: "http://low.test/", Priority: ax.Low, AgingStep: time.Millisecond})
+		for _, c := range []<-chan result{first, normal, low} {
+			require.NoError(t, (<-c).Err)
+		}
+		t.Until(4 * fsec)
+		lanes := t.S.Stats().Lanes
+		require.InEpsilon(t, fsec, lanes["low.test"].Would.Wait.P50, 0.1)
+		require.InEpsilon(t, 2*fsec, lanes["normal.test"].Would.Wait.P50, 0.1)
 	})
 }
 

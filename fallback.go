@@ -95,7 +95,6 @@ func (f *flight) fallBack(fb *Fallback, res *result) *result {
 
 // fellBack marks an answer with where it came from and why.
 func (f *flight) fellBack(got *result, from Source, cause error) *result {
-	f.s.count.fallbacks.Add(1)
 	got.kind, got.source, got.cause = EventSucceeded, from, cause
 	got.waited += f.waitedInAll()
 	f.tellLeader(nil, Event{Kind: EventFellBack, Source: from, Err: cause})

@@ -98,6 +98,20 @@ func TestF7StaticIsToldTheTaskAndTheCause(t *testing.T) {
 	})
 }
 
+// TestF7CountsTasks that a fallback answered, not answers.
+func TestF7CountsTasks(t *testing.T) {
+	cfg := ax.Config{Dedupe: &ax.Dedupe{}, Fallback: &ax.Fallback{Static: fStatic("static")}}
+	bubble(t, cfg, func(t *tester) {
+		t.Server.Reply = after(fsec, 503, "")
+		a, b := t.Go(t.Context(), fGet("/")), t.Go(t.Context(), fGet("/"))
+		for _, c := range []<-chan result{a, b} {
+			require.Equal(t, ax.FromStatic, (<-c).Resp.Source)
+		}
+		require.Equal(t, 1, t.Server.Count())
+		require.EqualValues(t, 2, t.S.Stats().Fallbacks)
+	})
+}
+
 // TestF7AnswersRefusals: each way of being refused that a fallback answers, and those that it does not.
 func TestF7AnswersRefusals(t *testing.T) {
 	fb := &ax.Fallback{Alternate: fAlt("b.test", nil), Static: fStatic("static")}

@@ -211,6 +211,10 @@ func (s *Scheduler) endLocked(c *caller, res *result, now instant) {
 	switch res.kind {
 	case EventSucceeded:
 		s.count.succeeded.Add(1)
+		switch res.source {
+		case FromAlternate, FromStale, FromStatic:
+			s.count.fallbacks.Add(1)
+		}
 	case EventFailed:
 		s.count.failed.Add(1)
 	case EventCanceled:

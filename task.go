@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"slices"
 	"sync/atomic"
+
+	"github.com/axsched/ax/internal/redact"
 )
 
 // maxAlternates bounds a chain of Fallback.Alternate. Tasks are immutable, so a
@@ -179,7 +181,7 @@ func (t *Task) idempotent() bool { return t.mayRepeat }
 func (t *Task) replayable() bool { return !t.r.oneShot() }
 
 // redactedURL is the address without user info, query values and fragment.
-func (t *Task) redactedURL() string { return redactURL(t.u) }
+func (t *Task) redactedURL() string { return redact.URL(t.u) }
 
 var errZeroTask = errors.New("ax: zero Task; make one with Request.Task")
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/axsched/ax/internal/redact"
 	"github.com/stretchr/testify/require"
 )
 
@@ -147,9 +148,9 @@ func TestRedactURL(t *testing.T) {
 	} {
 		p, err := url.Parse(u)
 		require.NoError(t, err)
-		require.Equal(t, want, redactURL(p))
+		require.Equal(t, want, redact.URL(p))
 	}
-	require.Empty(t, redactURL(nil))
+	require.Empty(t, redact.URL(nil))
 	require.Equal(t, "http://a.test/?q=xxxxx", Must(Request{URL: "http://a.test/", Query: url.Values{"q": {"s"}}}.Task()).redactedURL())
 }
 

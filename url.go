@@ -25,31 +25,6 @@ func canonicalAuthority(scheme, hostport string) string {
 	return hostport
 }
 
-// redactURL spells u without user info and fragment, and with "xxxxx" for each
-// query value. The names of the query stay.
-func redactURL(u *url.URL) string {
-	if u == nil {
-		return ""
-	}
-	c := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath, ForceQuery: u.ForceQuery}
-	if u.RawQuery == "" {
-		return c.String()
-	}
-	var b strings.Builder
-	for pair := range strings.SplitSeq(u.RawQuery, "&") {
-		if b.Len() > 0 {
-			b.WriteByte('&')
-		}
-		name, _, valued := strings.Cut(pair, "=")
-		b.WriteString(name)
-		if valued {
-			b.WriteString("=xxxxx")
-		}
-	}
-	c.RawQuery = b.String()
-	return c.String()
-}
-
 // sameURL says whether a and b are sent alike and spelled alike.
 func sameURL(a, b *url.URL) bool {
 	x, y := *a, *b

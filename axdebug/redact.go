@@ -7,10 +7,8 @@ import (
 	"strings"
 
 	"github.com/axsched/ax"
+	"github.com/axsched/ax/internal/redact"
 )
-
-// redacted stands for what is not shown.
-const redacted = "xxxxx"
 
 // maxError bounds the text of an error that is kept and shown, in bytes.
 const maxError = 300
@@ -20,25 +18,9 @@ const maxError = 300
 func redactURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return redacted
+		return redact.Value
 	}
-	u.User, u.Fragment, u.RawFragment = nil, "", ""
-	if u.RawQuery == "" {
-		return u.String()
-	}
-	var b strings.Builder
-	for pair := range strings.SplitSeq(u.RawQuery, "&") {
-		if b.Len() > 0 {
-			b.WriteByte('&')
-		}
-		name, _, valued := strings.Cut(pair, "=")
-		b.WriteString(name)
-		if valued {
-			b.WriteString("=" + redacted)
-		}
-	}
-	u.RawQuery = b.String()
-	return u.String()
+	return redact.URL(u)
 }
 
 var urlInText = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>\x60]+`)
@@ -88,7 +70,7 @@ func hideSecretsOf(text, raw string) string {
 	}
 	for _, s := range secrets {
 		if len(s) >= 4 {
-			text = strings.ReplaceAll(text, s, redacted)
+			text = strings.ReplaceAll(text, s, redact.Value)
 		}
 	}
 	return text
