@@ -190,15 +190,21 @@ func (s *Scheduler) relisten(change func([]*listener) []*listener) {
 // heard tells whether anybody listens.
 func (s *Scheduler) heard() bool { return s.listeners.Load() != nil }
 
-// tellLeader tells an event of a flight in the name of its best-ranked caller.
-func (f *flight) tellLeader(at *attempt, e Event) {
+// leader is the best-ranked caller, in whose name a flight's events are told; nil
+// if nobody listens or nobody is left.
+func (f *flight) leader() *caller {
 	s := f.s
 	if !s.heard() {
-		return
+		return nil
 	}
 	s.mu.Lock()
-	c := f.callers.best()
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	return f.callers.best()
+}
+
+// tellLeader tells an event of a flight.
+func (f *flight) tellLeader(at *attempt, e Event) {
+	c := f.leader()
 	if c == nil {
 		return
 	}
@@ -211,13 +217,7 @@ func (f *flight) tellLeader(at *attempt, e Event) {
 // tellStarted tells of a start before it happens: what was told of the task so
 // far comes first, whoever is telling it.
 func (f *flight) tellStarted(at *attempt, e Event) {
-	s := f.s
-	if !s.heard() {
-		return
-	}
-	s.mu.Lock()
-	c := f.callers.best()
-	s.mu.Unlock()
+	c := f.leader()
 	if c == nil || c.ev == nil {
 		return
 	}
