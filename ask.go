@@ -207,7 +207,7 @@ func (a *attempt) watchGrant(lost, released <-chan struct{}) {
 		}
 		a.cancel(context.Canceled, ErrGrantLost)
 		a.s.mu.Lock()
-		if f := a.f; f != nil && f.at == a && f.state == flightRunning && !f.lone {
+		if f := a.f; f != nil && f.at == a && f.state == flightRunning && !f.lone && a.timedByFlight() {
 			a.due = true
 			a.s.alarmLocked(f, a.s.now().add(deafAfter))
 		}

@@ -3,6 +3,7 @@ package ax
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -57,7 +58,9 @@ type landed struct {
 // tryHedged is try, with a second attempt beside the first if that is slow. The
 // winner is returned with its outcome, and is f.at.
 func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome) {
-	at.ownTime()
+	if !f.s.ownTime(at) {
+		return at, f.try(at)
+	}
 	results := make(chan landed, 2) // room for both: nobody waits for the loser
 	send := func(at *attempt) {
 		go f.tryInto(at, results) // ends with the attempt; its permit is given back by whoever receives
@@ -65,38 +68,40 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome)
 	send(at)
 	timer := time.NewTimer(after)
 	defer timer.Stop()
-	select {
-	case first := <-results:
-		return at, first.out
-	case <-timer.C:
-	}
-	h := f.s.askHedge(f)
+	var h *hedge
 	var granted chan signal
-	if h != nil {
-		granted = h.wait.ready
-	}
-	deaf := f.deafTimer()
-	running := 1
+	var deaf <-chan time.Time
+	running, waited, over := []*attempt{at}, at, at.Done()
 	for {
 		select {
-		case <-deaf:
-			if f.s.hops(at, h) { // its time stands still
-				deaf = f.deafTimer()
-				continue
+		case <-timer.C:
+			if deaf != nil {
+				continue // the flight is about to go on without the first
 			}
-			return f.s.leaveDeaf(f, at, h, results, running)
+			if h = f.s.askHedge(f); h != nil {
+				granted = h.wait.ready
+			}
+		case <-over:
+			over, deaf = nil, time.After(deafAfter)
+			if other := running[len(running)-1]; other != waited {
+				waited, over, deaf = other, other.Done(), nil
+			}
+		case <-deaf: // nobody is left who heeds its context
+			return f.s.leaveDeaf(f, running, h, results)
 		case sig := <-granted:
 			granted = nil
 			if sig == sigGranted {
-				running++
+				running = append(running, h.at)
 				send(h.at)
-				deaf = f.deafTimer()
+				if over == nil {
+					waited, over, deaf = h.at, h.at.Done(), nil
+				}
 			}
 		case got := <-results:
-			running--
-			if running == 0 || got.out.kind == outcomeSuccess {
+			running = slices.DeleteFunc(running, func(a *attempt) bool { return a == got.at })
+			if len(running) == 0 || got.out.kind == outcomeSuccess {
 				if h != nil {
-					f.s.endHedge(f, h, got, results, running)
+					f.s.endHedge(f, h, got, results, len(running))
 				}
 				return got.at, got.out
 			}
@@ -105,9 +110,20 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome)
 	}
 }
 
-// ownTime gives an attempt of a flight a timer of its own: the flight has one
-// alarm, for one attempt.
-func (a *attempt) ownTime() {
+// ownTime gives an attempt that may be hedged a timer of its own: the flight has
+// one alarm, for one attempt. False if the flight has gone on without it already.
+func (s *Scheduler) ownTime(at *attempt) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.abandoned {
+		return false
+	}
+	at.ownTimer()
+	s.setAlarmLocked(&at.alarm, at.f, never)
+	return true
+}
+
+func (a *attempt) ownTimer() {
 	a.mu.Lock()
 	a.watched = context.Background()
 	a.mu.Unlock()
@@ -144,7 +160,7 @@ func (s *Scheduler) askHedge(f *flight) *hedge {
 	h := &hedge{f: f}
 	h.at = f.newAttempt(hold{})
 	h.at.n++
-	h.at.ownTime()
+	h.at.ownTimer()
 	h.wait = waiter{f: f, lane: f.lane, owner: f.owner, at: h.at, kind: waitRetry, ready: make(chan signal, 1)}
 	h.wait.node.item = &h.wait
 	f.extras().hedge = h
@@ -184,29 +200,12 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 	}
 }
 
-// deafTimer fires when every attempt begun so far should have noticed that its
-// time is over; never without an AttemptTimeout.
-func (f *flight) deafTimer() <-chan time.Time {
-	f.s.mu.Lock()
-	defer f.s.mu.Unlock()
-	if f.attemptTimeout <= 0 {
-		return nil
-	}
-	return time.After(f.attemptTimeout + deafAfter)
-}
-
-// hops tells whether one of the two attempts waits for a redirect hop.
-func (s *Scheduler) hops(first *attempt, h *hedge) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return first.hopping != nil || h != nil && h.at.hopping != nil
-}
-
 // leaveDeaf leaves attempts that do not notice their end to themselves. They keep
 // their permits until they return; the flight goes on with an attempt that holds
 // nothing.
-func (s *Scheduler) leaveDeaf(f *flight, first *attempt, h *hedge, results <-chan landed, running int) (*attempt, outcome) {
-	out := first.ended(context.DeadlineExceeded, errAttemptTimeout)
+func (s *Scheduler) leaveDeaf(f *flight, running []*attempt, h *hedge, results <-chan landed) (*attempt, outcome) {
+	first := running[0]
+	out := first.ended(first.ending())
 	s.mu.Lock()
 	now := s.now()
 	if h != nil {
@@ -219,10 +218,6 @@ func (s *Scheduler) leaveDeaf(f *flight, first *attempt, h *hedge, results <-cha
 	s.dispatchLocked(now)
 	s.unlock()
 	out.arrived, out.took = now, now.sub(first.began)
-	first.cancel(context.DeadlineExceeded, errAttemptTimeout)
-	if h != nil {
-		h.at.cancel(context.DeadlineExceeded, errAttemptTimeout)
-	}
 	go func() { // ends with the attempts; Close waits for them
 		for range running {
 			s.finishLoser(<-results)

@@ -1,8 +1,10 @@
 package ax_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -191,4 +193,44 @@ func TestHedgeValidation(t *testing.T) {
 	require.ErrorContains(t, err, "Hedge.After")
 	_, err = ax.New(nil, ax.Config{Hedge: &ax.Hedge{After: -1}})
 	require.ErrorContains(t, err, "Hedge.After")
+}
+
+// TestHedgeOfADeafAttemptWhoseGrantIsLost: the flight goes on without it, at once
+// and with what follows alone; nothing of the first is left in a queue.
+func TestHedgeOfADeafAttemptWhoseGrantIsLost(t *testing.T) {
+	for _, after := range []time.Duration{0, 50 * dms, 200 * dms} { // without, while the retry runs, later
+		gov := &fGovernor{Answer: func(_ context.Context, n int, _ ax.Ask) (ax.Grant, error) {
+			lost := make(chan struct{})
+			if n == 1 {
+				time.AfterFunc(10*dms, func() { close(lost) })
+			}
+			return ax.Grant{Lost: lost}, nil
+		}}
+		var mu sync.Mutex
+		var sent []time.Duration
+		var start time.Time
+		executor := ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
+			mu.Lock()
+			sent = append(sent, time.Since(start))
+			mu.Unlock()
+			time.Sleep(100 * dms) // deaf
+			return &http.Response{StatusCode: 200}, nil
+		})
+		cfg := ax.Config{Governor: gov, Executor: executor, Retry: &ax.Retry{Max: 1, BaseDelay: 5 * dms, Jitter: ax.NoJitter}}
+		bubble(t, cfg, func(t *tester) {
+			start = time.Now()
+			r := dGet("/")
+			if after > 0 {
+				r.Hedge = &ax.Hedge{After: after}
+			}
+			resp, err := t.S.Submit(dBG, ax.Must(r.Task())).Result()
+			require.NoError(t, err)
+			require.Equal(t, 2, resp.Attempts)
+			require.Equal(t, 120*dms, t.At())
+			t.Until(time.Second)
+			require.Equal(t, []time.Duration{0, 20 * dms}, sent, "lost at 10, given up at 15")
+			st := t.S.Stats()
+			require.Zero(t, st.Active+st.Queued+st.Parked)
+		})
+	}
 }

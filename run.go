@@ -369,7 +369,7 @@ func (f *flight) outcomeOf(at *attempt, out *outcome) Outcome {
 // attempt's time runs.
 func (s *Scheduler) sent(at *attempt) {
 	f := at.f
-	shared := !f.lone && f.timed // joiners and the flight's alarm look at its time
+	shared := !f.lone && f.seen // by joiners, the flight's alarm, who leaves a deaf one
 	if !shared && !at.hold.exact {
 		s.begun(at)
 		at.hold.unsent = false
