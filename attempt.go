@@ -12,30 +12,34 @@ import (
 // it costs a timer and a watch on the caller's context only if somebody asks
 // for Done: an executor that never blocks pays for neither.
 type attempt struct {
-	s         *Scheduler
-	f         *flight
-	values    context.Context // the first caller's
-	single    bool            // Transport(): the caller follows redirects itself
-	depth     int             // attempts that this one runs inside of
-	outer     *attempt        // the innermost of them
-	n         int             // 1 = the flight's first
-	hold      hold            // guarded by s.mu
-	policy    *lanePolicy     // of the lane it is in
-	began     instant         // when the executor was called; hops start it anew
-	refused   error           // what a hop was refused with
-	hopping   *waiter         // of the hop under way; guarded by s.mu
-	unlisted  bool            // the mutex does not know of it: it watches for Close itself
-	waited    time.Duration   // before it, in the queue
-	begun     bool            // its executor has been called
-	limit     time.Duration   // its AttemptTimeout
-	due       bool            // its time is over; guarded by s.mu
-	abandoned bool            // its flight has gone on without it; guarded by s.mu
-	answer    *http.Response  // the executor's; its goroutine's alone
-	stream    *stream
-	quit      func()   // ends what its context is from, once its stream has ended; guarded by s.mu
-	express   *express // while unlisted: what it may become
-	alarm     alarm    // its flight's: attempt timeout, backoff, QueueTimeout of a retry
+	s       *Scheduler
+	f       *flight
+	values  context.Context // the first caller's
+	outer   *attempt        // the innermost of those that this one runs inside of
+	depth   int             // how many they are
+	n       int             // 1 = the flight's first
+	hold    hold            // guarded by s.mu
+	policy  *lanePolicy     // of the lane it is in
+	began   instant         // when the executor was called; hops start it anew
+	refused error           // what a hop was refused with
+	hopping *waiter         // of the hop under way; guarded by s.mu
+	waited  time.Duration   // before it, in the queue
+	limit   time.Duration   // its AttemptTimeout
+	took    time.Duration   // of an express one that succeeded
+	answer  *http.Response  // the executor's; its goroutine's alone
+	stream  *stream
+	quit    func()   // ends what its context is from, once its stream has ended; guarded by s.mu
+	express *express // while unlisted: what it may become
+	alarm   alarm    // its flight's: attempt timeout, backoff, QueueTimeout of a retry
 
+	single    bool // Transport(): the caller follows redirects itself
+	unlisted  bool // the mutex does not know of it: it watches for Close itself
+	begun     bool // its executor has been called
+	due       bool // its time is over; guarded by s.mu
+	abandoned bool // its flight has gone on without it; guarded by s.mu
+
+	over     bool // its executor has returned and its body is read; from here on guarded by mu
+	watching bool // it stands in s.watching
 	mu       sync.Mutex
 	watched  context.Context // whose end is the attempt's; nil = a flight's, whose callers come and go
 	done     chan struct{}   // made when first asked for
@@ -43,14 +47,69 @@ type attempt struct {
 	cause    error
 	deadline instant     // of the attempt itself; never = none
 	timer    *time.Timer // only with watched: a flight's deadline is an alarm
-	unlife   func() bool
-	unwatch  func() bool            // stops watching
-	children map[*afterEnd]struct{} // what runs when it ends
-	over     bool                   // its executor has returned and its body is read
+	unwatch  func() bool // stops watching
+	children *afterEnd   // what runs when it ends: a list
+	next     *attempt    // in s.watching; guarded by its mutex
+	prev     *attempt
 }
 
 // afterEnd is one function registered with AfterFunc.
-type afterEnd struct{ run func() }
+type afterEnd struct {
+	run        func()
+	next, prev *afterEnd
+	listed     bool
+}
+
+// attemptList is the unlisted attempts that somebody waits for the end of: Close
+// ends them. Its mutex is taken under attempt.mu.
+type attemptList struct {
+	mu     sync.Mutex
+	first  *attempt
+	closed bool
+}
+
+// add lists a; false if Close has been there before.
+func (l *attemptList) add(a *attempt) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	a.next = l.first
+	if a.next != nil {
+		a.next.prev = a
+	}
+	l.first = a
+	return true
+}
+
+func (l *attemptList) remove(a *attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else if l.first == a {
+		l.first = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
+	a.next, a.prev = nil, nil
+}
+
+// end cancels what is listed, and lets nothing in any more.
+func (l *attemptList) end() {
+	var all []*attempt
+	l.mu.Lock()
+	l.closed = true
+	for a := l.first; a != nil; a = a.next {
+		all = append(all, a)
+	}
+	l.mu.Unlock()
+	for _, a := range all {
+		a.cancel(context.Canceled, ErrClosed)
+	}
+}
 
 type attemptKey struct{}
 
@@ -147,8 +206,10 @@ func (a *attempt) watchLocked() {
 	if ctx := a.watched; a.unwatch == nil && ctx.Done() != nil {
 		a.unwatch = context.AfterFunc(ctx, func() { a.cancel(ctx.Err(), context.Cause(ctx)) })
 	}
-	if a.unlisted && a.unlife == nil {
-		a.unlife = context.AfterFunc(a.s.life, func() { a.cancel(context.Canceled, ErrClosed) })
+	if a.unlisted && !a.watching {
+		if a.watching = a.s.watching.add(a); !a.watching {
+			go a.cancel(context.Canceled, ErrClosed) // ends at once: it needs a.mu
+		}
 	}
 	if a.deadline != never && a.timer == nil {
 		a.timer = time.AfterFunc(a.deadline.sub(a.s.now()), a.timeout)
@@ -164,18 +225,31 @@ func (a *attempt) AfterFunc(f func()) (stop func() bool) {
 		return func() bool { return false }
 	}
 	a.doneLocked()
-	child := &afterEnd{f}
-	if a.children == nil {
-		a.children = make(map[*afterEnd]struct{})
+	child := &afterEnd{run: f, next: a.children, listed: true}
+	if child.next != nil {
+		child.next.prev = child
 	}
-	a.children[child] = struct{}{}
-	return func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		_, waiting := a.children[child]
-		delete(a.children, child)
-		return waiting
+	a.children = child
+	return func() bool { return a.forget(child) }
+}
+
+// forget takes a child off the list; false if it has run, or is gone already.
+func (a *attempt) forget(child *afterEnd) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !child.listed {
+		return false
 	}
+	child.listed = false
+	if child.prev != nil {
+		child.prev.next = child.next
+	} else {
+		a.children = child.next
+	}
+	if child.next != nil {
+		child.next.prev = child.prev
+	}
+	return true
 }
 
 // timeout ends the attempt at its deadline, unless that has moved.
@@ -196,14 +270,17 @@ func (a *attempt) cancel(err, cause error) {
 		return
 	}
 	a.err, a.cause = err, cause
-	children := a.children
+	child := a.children
 	a.children = nil
+	for c := child; c != nil; c = c.next {
+		c.listed = false // from here on nobody changes the list
+	}
 	if a.done != nil {
 		close(a.done)
 	}
 	a.unwatchLocked()
 	a.mu.Unlock()
-	for child := range children {
+	for ; child != nil; child = child.next {
 		child.run()
 	}
 }
@@ -217,9 +294,9 @@ func (a *attempt) unwatchLocked() {
 		a.unwatch()
 		a.unwatch = nil
 	}
-	if a.unlife != nil {
-		a.unlife()
-		a.unlife = nil
+	if a.watching {
+		a.watching = false
+		a.s.watching.remove(a)
 	}
 }
 

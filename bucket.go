@@ -12,8 +12,9 @@ import (
 // caller's moments never go back, so neither does the limiter's clock.
 type bucket struct {
 	limiter *rate.Limiter
-	takes   int    // ever, less those given back
-	rooms   []room // in order of time
+	tokens  float64 // when it was last looked at
+	takes   int     // ever, less those given back
+	rooms   []room  // in order of time
 }
 
 // room bounds what may be given back: of all that was taken before a moment, no
@@ -63,9 +64,17 @@ func (b *bucket) reach(want float64, t time.Time, now instant) instant {
 	return at
 }
 
+// look tells whether there is a token.
+func (b *bucket) look(t time.Time) bool {
+	b.tokens = b.limiter.TokensAt(t)
+	return b.until(1, b.tokens) < 1
+}
+
 // wait is how many nanoseconds after t the wanted tokens will be there.
-func (b *bucket) wait(want float64, t time.Time) float64 {
-	missing := want - b.limiter.TokensAt(t)
+func (b *bucket) wait(want float64, t time.Time) float64 { return b.until(want, b.limiter.TokensAt(t)) }
+
+func (b *bucket) until(want, tokens float64) float64 {
+	missing := want - tokens
 	switch limit := float64(b.limiter.Limit()); {
 	case missing <= 0:
 		return 0
@@ -76,9 +85,9 @@ func (b *bucket) wait(want float64, t time.Time) float64 {
 	}
 }
 
-// take uses a token, which must be there.
+// take uses a token, which look has just found there.
 func (b *bucket) take(t time.Time, now instant) {
-	b.note(room{before: now, tokens: b.missing(t)})
+	b.note(room{before: now, tokens: b.missing(b.tokens)})
 	if !b.charge(t) {
 		panic("ax: rate: start taken before its time")
 	}
@@ -142,14 +151,15 @@ func (b *bucket) settle(now instant) {
 
 // spent is how many starts the bucket has not yet made up for.
 func (b *bucket) spent(t time.Time) int {
-	missing := b.missing(t)
-	if float64(missing) < float64(b.limiter.Burst())-b.limiter.TokensAt(t) {
+	tokens := b.limiter.TokensAt(t)
+	missing := b.missing(tokens)
+	if float64(missing) < float64(b.limiter.Burst())-tokens {
 		missing++
 	}
 	return min(b.takes, missing)
 }
 
 // missing is how many whole tokens there is room for.
-func (b *bucket) missing(t time.Time) int {
-	return int(min(float64(b.limiter.Burst())-b.limiter.TokensAt(t), math.MaxInt32))
+func (b *bucket) missing(tokens float64) int {
+	return int(min(float64(b.limiter.Burst())-tokens, math.MaxInt32))
 }

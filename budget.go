@@ -15,7 +15,6 @@ type owner struct {
 
 	gate    gate
 	rates   *rateSet
-	exact   bool     // they must be told of calls
 	asked   int      // its tasks that a governor is being asked for
 	queues  []*queue // one for each lane it waits in, while it has a budget
 	blocked bool     // it may start nothing: its queues are out of their lanes' choice
@@ -98,7 +97,6 @@ func (s *Scheduler) setBudgetLocked(o *owner, b Budget, now instant) {
 	} else {
 		o.rates.set(now, b.Rate)
 	}
-	o.exact = o.rates.exact()
 }
 
 // fixOwnerLocked blocks or unblocks o's queues after anything that may have

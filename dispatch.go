@@ -173,7 +173,7 @@ func (s *Scheduler) takeTokensLocked(h *hold, now instant) bool {
 		}
 	}
 	h.unsent, h.taken = true, now
-	h.exact = s.exact || h.lane.exact || h.owner.exact
+	h.exact = s.rates.exact() || h.lane.rates.exact() || h.owner.rates.exact()
 	return true
 }
 

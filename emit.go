@@ -183,8 +183,6 @@ func (s *Scheduler) relisten(change func([]*listener) []*listener) {
 	} else {
 		s.listeners.Store(&have)
 	}
-	s.specialLocked()
-	s.dispatchLocked(s.now())
 }
 
 // heard tells whether anybody listens.

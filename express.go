@@ -20,9 +20,10 @@ import (
 
 // express is the attempt of such a task, and the flight that it may become.
 type express struct {
-	f  flight
-	at attempt
-	c  *caller // once adopted
+	f     flight
+	at    attempt
+	c     *caller // once adopted
+	heard bool    // somebody listened when it began
 }
 
 // expressLane is the lane by which t may go without the mutex, or nil: nothing
@@ -109,6 +110,7 @@ func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, 
 	}
 	r, resp, err := x.attempt()
 	if r != nil {
+		x.tellEnd(r)
 		return r, nil, true
 	}
 	r, err = x.f.carryOn(x.adopt(), &x.at, resp, err)
@@ -128,10 +130,49 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 	at.hold = hold{lane: l, owner: s.nobody, slot: true, judged: l.brk != nil}
 	at.began, at.deadline, at.unlisted, at.express = now, never, true, x
 	at.begun = true
+	if s.rates.exact() || l.rates.exact() {
+		x.called()
+	}
 	if d := f.attemptTimeout; d > 0 {
 		at.limit = d
-		at.deadline = now.add(d)
+		at.deadline = at.began.add(d)
 	}
+	x.heard = s.heard()
+}
+
+// called tells the windows when the executor is called. Somebody may have come
+// meanwhile who waits for just that.
+func (x *express) called() {
+	s, l := x.f.s, x.f.lane
+	x.at.began = s.now()
+	s.rates.called(x.at.began)
+	l.rates.called(x.at.began)
+	s.handOn(l, l.gate.isGuarded() || s.gate.isGuarded())
+}
+
+// tell tells an event of a task whose goroutine is the only one that knows it.
+func (x *express) tell(now instant, e Event) {
+	f := &x.f
+	e.Time, e.Seq, e.Task, e.Lane = f.s.wall(now), f.rank.seq, f.task, f.lane.name
+	f.s.call(e)
+}
+
+// tellBegin tells that the task is there and starts.
+func (x *express) tellBegin() {
+	x.tell(x.at.began, Event{Kind: EventSubmitted, Context: x.f.values})
+	x.tell(x.at.began, Event{Kind: EventStarted, Attempt: 1, Context: &x.at})
+}
+
+// tellEnd tells of a success; its last event also if a listener ends the goroutine
+// at the one before.
+func (x *express) tellEnd(r *Response) {
+	if !x.heard {
+		return
+	}
+	took := x.at.took
+	now := x.at.began.add(took)
+	defer x.tell(now, Event{Kind: EventSucceeded, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.f.values})
+	x.tell(now, Event{Kind: EventAttemptDone, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.f.values})
 }
 
 // attempt calls the executor and, if all is ordinary, ends the task. A panic or
@@ -146,6 +187,9 @@ func (x *express) attempt() (r *Response, resp *http.Response, err error) {
 			c.finish()
 		}
 	}()
+	if x.heard {
+		x.tellBegin()
+	}
 	resp, err = runExecutor(&x.at, x.f.s.exec, x.f.task)
 	if err == nil && x.c == nil && x.ordinary(resp) {
 		r, err = x.succeed(resp)
@@ -194,6 +238,7 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 	l.noteSuccess(now, took)
 	a.Response.Response = resp
 	a.Attempts, a.Seq = 1, f.rank.seq
+	at.took = took
 	s.passBack(l)
 	return &a.Response, nil
 }
@@ -224,6 +269,9 @@ func (x *express) adopt() *caller {
 	if d, ok := c.ctx.Deadline(); ok {
 		c.deadline = s.now().add(time.Until(d))
 	}
+	if x.heard {
+		c.ev = new(outbox)
+	}
 	x.c = c
 	s.alive.Add(1)
 	s.count.attempts.Add(1)
@@ -247,7 +295,7 @@ func (x *express) adopt() *caller {
 
 // guardedLocked tells whether a start in l must be decided under the mutex.
 func (l *lane) guardedLocked(now instant) bool {
-	if l.gone || l.held || l.until > now || l.asleep > now || !l.spread.done(now) || l.exact {
+	if l.gone || l.held || l.until > now || l.asleep > now || !l.spread.done(now) {
 		return true
 	}
 	if l.plain.tasks.len() > 0 || len(l.byOwner) > 0 || l.nested.len() > 0 {

@@ -79,7 +79,6 @@ func newLane(s *Scheduler, name string, policy lanePolicy, fixed bool) *lane {
 			l.clean = newClean(b.Window)
 		}
 	}
-	l.exact = l.rates.exact()
 	l.plainPolicy = policy.plain()
 	return l
 }

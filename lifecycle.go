@@ -72,6 +72,7 @@ func (s *Scheduler) end() {
 		s.later(func() { at.cancel(context.Canceled, ErrClosed) })
 	}
 	s.endOf()
+	s.later(s.watching.end)
 	s.setAlarmLocked(&s.beat.alarm, &s.beat, never)
 	for _, l := range s.lanes.m {
 		s.layGhostsLocked(l, now)
@@ -100,9 +101,8 @@ func (s *Scheduler) isIdle() bool { return s.alive.Load() == 0 && s.gate.active(
 // specialLocked sets whether the scheduler as a whole asks for more than express
 // tasks give.
 func (s *Scheduler) specialLocked() {
-	s.exact = s.rates.exact()
-	s.special.Store(s.state != lifeOpen || s.held || s.cfg.DryRun || s.cfg.Governor != nil || s.heard() ||
-		s.exact || s.cfg.Heartbeat > 0)
+	s.special.Store(s.state != lifeOpen || s.held || s.cfg.DryRun || s.cfg.Governor != nil ||
+		s.cfg.Heartbeat > 0)
 	if s.special.Load() {
 		s.gate.guard(true)
 	}

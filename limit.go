@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,16 +18,17 @@ import (
 // caller with an old clock reading can neither mint tokens nor disturb the
 // record. It is safe for concurrent use.
 type rateSet struct {
-	mu      sync.Mutex // a leaf: held for the arithmetic alone
-	epoch   time.Time  // instant 0
-	inForce []Rate
-	latest  instant
-	windows []window
-	buckets []bucket
-	spacing spacing
-	log     startLog
-	pending int     // taken, neither called nor given back; counted while there are windows
-	since   instant // when windows came into force
+	mu       sync.Mutex // a leaf: held for the arithmetic alone
+	epoch    time.Time  // instant 0
+	inForce  []Rate
+	latest   instant
+	windows  []window
+	buckets  []bucket
+	spacing  spacing
+	log      startLog
+	pending  int         // taken, neither called nor given back; counted while there are windows
+	since    instant     // when windows came into force
+	windowed atomic.Bool // there are windows, for who holds no lock
 }
 
 // window allows limit starts in any half-open window of span.
@@ -53,14 +55,7 @@ func (r *rateSet) rates() []Rate {
 }
 
 // exact reports whether there is a window, which must be told of calls.
-func (r *rateSet) exact() bool {
-	if r == nil {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.exactLocked()
-}
+func (r *rateSet) exact() bool { return r != nil && r.windowed.Load() }
 
 func (r *rateSet) exactLocked() bool { return len(r.windows) > 0 }
 
@@ -110,10 +105,16 @@ func (r *rateSet) take(now instant, lag time.Duration) bool {
 	if len(r.inForce) == 0 {
 		return true
 	}
-	if r.nextLocked(now) > max(now, r.latest) {
+	taken, due := now, r.due()
+	now = max(now, r.latest)
+	if due > now {
 		return false
 	}
-	taken, due := now, r.due()
+	for i := range r.buckets {
+		if !r.buckets[i].look(r.time(now)) {
+			return false
+		}
+	}
 	now = r.advance(now)
 	for i := range r.buckets {
 		r.buckets[i].take(r.time(now), now)
@@ -128,7 +129,7 @@ func (r *rateSet) take(now instant, lag time.Duration) bool {
 // called tells that the Executor is about to be called for a start taken before:
 // it counts until a span from now. Only exact sets need to know.
 func (r *rateSet) called(now instant) {
-	if r == nil {
+	if !r.exact() {
 		return
 	}
 	r.mu.Lock()
@@ -200,6 +201,7 @@ func (r *rateSet) setLocked(now instant, rates []Rate) {
 			r.charge(&r.buckets[n], now, uncalled)
 		}
 	}
+	r.windowed.Store(r.exactLocked())
 	switch {
 	case !r.exactLocked():
 		r.log, r.pending = startLog{}, 0

@@ -21,6 +21,7 @@ type Scheduler struct {
 	//
 	//	s.mu         queues, lanes, owners, flights, stores, scopes, tags, alarms
 	//	attempt.mu   the end of one attempt's context; never held while taking s.mu
+	//	watching.mu  the attempts that s.mu does not know and Close must end; a leaf
 	//	outbox.mu    the events of one task that wait for their turn; a leaf
 	//	atomics      the counters of Stats, histograms, s.alive
 	//
@@ -46,6 +47,7 @@ type Scheduler struct {
 	listeners atomic.Pointer[[]*listener] // nil = nobody
 	seq       atomic.Uint64
 	alive     atomic.Int64 // tasks not delivered, attempts not over, asks under way
+	watching  attemptList
 
 	mu         sync.Mutex
 	state      lifeState
@@ -57,7 +59,6 @@ type Scheduler struct {
 	lag        time.Duration // how late the timer fired that leads to this dispatch
 	gate       gate
 	rates      *rateSet
-	exact      bool // the rates must be told of calls
 	maxQueue   int
 	held       bool // Pause("")
 	alarm      alarm

@@ -94,7 +94,6 @@ func (s *Scheduler) SetLimits(lane string, l Limits) error {
 		}
 		if l.Rate != nil {
 			la.rates.set(now, l.Rate)
-			la.exact = la.rates.exact()
 		}
 		s.fixLaneLocked(la, now)
 	}
