@@ -195,15 +195,18 @@ func adviseWindow(e *evidence) []Advice {
 
 // share is the part of what counts that is at most d.
 func (h *histogram) share(d time.Duration) float64 {
-	counts, sum := h.snapshot()
-	if sum == 0 {
+	counts := h.counts.Load()
+	if counts == nil {
 		return 0
 	}
-	within := 0
-	for _, n := range counts[:histogramIndex(d)+1] {
-		within += int(n)
-	}
-	return float64(within) / float64(sum)
+	within, sum, most := 0, 0, histogramIndex(d)
+	counts.each(func(i, n int) bool {
+		if sum += n; i <= most {
+			within += n
+		}
+		return true
+	})
+	return float64(within) / float64(max(1, sum))
 }
 
 // adviseRate: what the server takes of a span's starts.

@@ -25,8 +25,50 @@ type histogram struct {
 }
 
 // histogramCounts holds two counts of 16 bits a word, whose sum is bounded by
-// histogramMost.
-type histogramCounts [(histogramBuckets + 1) / 2]atomic.Uint32
+// histogramMost. Most lanes fill few words: used has a bit for each two of which
+// one ever was other than zero, so that a reader can leave out the rest.
+type histogramCounts struct {
+	words [(histogramBuckets + 1) / 2]atomic.Uint32
+	used  [histogramBuckets/4/32 + 1]atomic.Uint32
+}
+
+// add counts one more in bucket i.
+func (c *histogramCounts) add(i int) {
+	c.words[i/2].Add(1 << (i % 2 * 16))
+	if used, bit := &c.used[i/128], uint32(1)<<(i/4%32); used.Load()&bit == 0 {
+		used.Or(bit)
+	}
+}
+
+// count is that of bucket i.
+func (c *histogramCounts) count(i int) int {
+	return int(c.words[i/2].Load() >> (i % 2 * 16) & math.MaxUint16)
+}
+
+// each visits the buckets that count something, the shortest durations first,
+// until visit returns false.
+func (c *histogramCounts) each(visit func(i, n int) bool) {
+	for block := range c.used {
+		for left := c.used[block].Load(); left != 0; left &= left - 1 {
+			first := 4 * (block*32 + bits.TrailingZeros32(left))
+			for i := first; i < min(first+4, histogramBuckets); i++ {
+				if n := c.count(i); n > 0 && !visit(i, n) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// sum is that of all counts.
+func (c *histogramCounts) sum() int {
+	if c == nil {
+		return 0
+	}
+	sum := 0
+	c.each(func(_, n int) bool { sum += n; return true })
+	return sum
+}
 
 const (
 	histogramFull    = 2048                                // weight at which counts are halved
@@ -51,7 +93,7 @@ func (h *histogram) record(d time.Duration) {
 		return
 	}
 	i := histogramIndex(d)
-	counts[i/2].Add(1 << (i % 2 * 16))
+	counts.add(i)
 	if weight >= histogramFull && h.decaying.CompareAndSwap(false, true) {
 		h.weight.Add(-counts.halve())
 		h.decaying.Store(false)
@@ -63,15 +105,15 @@ func (h *histogram) record(d time.Duration) {
 // made meanwhile are kept; only one goroutine may halve at a time.
 func (c *histogramCounts) halve() (taken int64) {
 	carry := uint32(0)
-	for i := range c {
-		word := c[i].Load()
+	for i := range c.words {
+		word := c.words[i].Load()
 		low, high := word&math.MaxUint16, word>>16
 		lowKept := (low + carry) / 2
 		carry = (low + carry) % 2
 		highKept := (high + carry) / 2
 		carry = (high + carry) % 2
 		low, high = low-lowKept, high-highKept
-		c[i].Add(-(low | high<<16))
+		c.words[i].Add(-(low | high<<16))
 		taken += int64(low + high)
 	}
 	return taken
@@ -97,45 +139,37 @@ func (h *histogram) quantile(q float64) time.Duration {
 
 // find sets found to the quantiles parts, which ascend.
 func (h *histogram) find(found []time.Duration, parts ...float64) {
-	counts, sum := h.snapshot()
+	counts := h.counts.Load()
+	sum := counts.sum()
 	if sum == 0 {
 		return
 	}
-	seen, next := 0, 0
-	for i := range counts {
-		seen += int(counts[i])
+	seen, next, last := 0, 0, 0
+	counts.each(func(i, n int) bool {
+		seen, last = seen+n, i
 		for next < len(parts) && float64(seen) >= max(1, parts[next]*float64(sum)) {
 			found[next] = histogramValue(i)
 			next++
 		}
+		return next < len(parts)
+	})
+	for ; next < len(parts); next++ { // counts were halved between the two looks
+		found[next] = histogramValue(last)
 	}
 }
 
 // mean is the average of those that count; zero if nothing was recorded.
 func (h *histogram) mean() time.Duration {
-	counts, sum := h.snapshot()
-	if sum == 0 {
+	counts := h.counts.Load()
+	if counts == nil {
 		return 0
 	}
-	total := 0.0
-	for i, n := range counts {
-		total += float64(n) * float64(histogramValue(i))
-	}
-	return time.Duration(total / float64(sum))
-}
-
-// snapshot is all counts, and their sum.
-func (h *histogram) snapshot() (counts [histogramBuckets + 1]uint16, sum int) {
-	stored := h.counts.Load()
-	if stored == nil {
-		return counts, 0
-	}
-	for i := range stored {
-		word := stored[i].Load()
-		counts[2*i], counts[2*i+1] = uint16(word), uint16(word>>16)
-		sum += int(uint16(word)) + int(word>>16)
-	}
-	return counts, sum
+	total, sum := 0.0, 0
+	counts.each(func(i, n int) bool {
+		total, sum = total+float64(n)*float64(histogramValue(i)), sum+n
+		return true
+	})
+	return time.Duration(total / float64(max(1, sum)))
 }
 
 // histogramIndex is the bucket of d.

@@ -196,14 +196,15 @@ func copyOf(h *histogram) *histogram {
 	if stored == nil {
 		return c
 	}
-	counts, sum := new(histogramCounts), int64(0)
-	for i := range stored {
-		word := stored[i].Load()
-		counts[i].Store(word)
-		sum += int64(word>>16) + int64(uint16(word))
+	counts := new(histogramCounts)
+	for i := range stored.words {
+		counts.words[i].Store(stored.words[i].Load())
+	}
+	for i := range counts.used { // after the words: what came between is not seen
+		counts.used[i].Store(stored.used[i].Load())
 	}
 	c.counts.Store(counts)
-	c.weight.Store(sum)
+	c.weight.Store(int64(counts.sum()))
 	c.total.Store(h.count())
 	return c
 }

@@ -24,6 +24,23 @@ type laneStats struct {
 // Stats is a snapshot of everything that can be counted: cheap enough to be
 // polled every second with ten thousand lanes.
 func (s *Scheduler) Stats() Stats {
+	st, lanes := s.gauges()
+	st.Lanes = make(map[string]LaneStats, len(lanes))
+	for _, look := range lanes { // without the lock, which histograms do not need
+		look.stats.Wait, look.stats.Service = look.lane.stats.wait.quantiles(), look.lane.stats.service.quantiles()
+		st.Lanes[look.lane.name] = look.stats
+	}
+	return st
+}
+
+// laneLook is a lane as it was when Stats looked.
+type laneLook struct {
+	lane  *lane
+	stats LaneStats // but for the quantiles
+}
+
+// gauges is what Stats must see at one moment.
+func (s *Scheduler) gauges() (Stats, []laneLook) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
@@ -40,19 +57,19 @@ func (s *Scheduler) Stats() Stats {
 		Fallbacks:     s.count.fallbacks.Load(),
 		DedupeEntries: s.window.entries.len(),
 		DedupeBytes:   s.window.bytes,
-		Lanes:         make(map[string]LaneStats, s.lanes.len()),
 		Owners:        make(map[string]OwnerStats, s.owners.len()),
 		Would:         s.would.stats(),
 	}
-	for name, l := range s.lanes.m {
-		ls := l.snapshot(now)
+	lanes := make([]laneLook, 0, s.lanes.len())
+	for _, l := range s.lanes.m {
 		done, under := l.swift.done.Load(), l.swiftActive()
+		ls := l.snapshot(now, under)
 		st.Active += under
 		st.Attempts += done + uint64(under)
 		st.Succeeded += done
 		st.Queued += ls.Queued
 		st.Parked += ls.Parked
-		st.Lanes[name] = ls
+		lanes = append(lanes, laneLook{l, ls})
 	}
 	st.Submitted = s.seq.Load() // after what has ended: never less
 	for name, o := range s.owners.m {
@@ -65,18 +82,17 @@ func (s *Scheduler) Stats() Stats {
 		}
 		st.Owners[name] = os
 	}
-	return st
+	return st, lanes
 }
 
-// snapshot is what Stats says of one lane.
-func (l *lane) snapshot(now instant) LaneStats {
+// snapshot is what Stats says of one lane, but for the quantiles; under is its
+// express attempts under way.
+func (l *lane) snapshot(now instant, under int) LaneStats {
 	ls := LaneStats{
-		Active:        l.running + l.swiftActive(),
+		Active:        l.running + under,
 		MaxConcurrent: l.limit(now),
-		Attempts:      l.stats.attempts + l.swift.done.Load() + uint64(l.swiftActive()),
+		Attempts:      l.stats.attempts + l.swift.done.Load() + uint64(under),
 		Failures:      l.stats.failures,
-		Wait:          l.stats.wait.quantiles(),
-		Service:       l.stats.service.quantiles(),
 		Paused:        l.held || l.s.held || l.until > now,
 		Would:         l.stats.would.stats(),
 	}
