@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,9 +33,9 @@ type attempt struct {
 	express *express // while unlisted: what it may become
 	alarm   alarm    // its flight's: attempt timeout, backoff, QueueTimeout of a retry
 
+	stage     attemptStage
 	single    bool // Transport(): the caller follows redirects itself
 	unlisted  bool // the mutex does not know of it: it watches for Close itself
-	begun     bool // its executor has been called
 	due       bool // its time is over; guarded by s.mu
 	abandoned bool // its flight has gone on without it; guarded by s.mu
 
@@ -51,6 +52,28 @@ type attempt struct {
 	children *afterEnd   // what runs when it ends: a list
 	next     *attempt    // in s.watching; guarded by its mutex
 	prev     *attempt
+}
+
+// attemptStage decides between two who may come together: whoever calls the
+// executor, and whoever ends the task before it is called.
+type attemptStage struct{ at atomic.Uint32 }
+
+const (
+	attemptGranted uint32 = iota
+	attemptBegun
+	attemptForestalled
+)
+
+// begin tells that the executor is about to be called; false if it must not be.
+func (s *attemptStage) begin() bool {
+	return s.at.CompareAndSwap(attemptGranted, attemptBegun) || s.begun()
+}
+
+func (s *attemptStage) begun() bool { return s.at.Load() == attemptBegun }
+
+// forestall has the executor never be called; false if it has been.
+func (s *attemptStage) forestall() bool {
+	return s.at.CompareAndSwap(attemptGranted, attemptForestalled) || !s.begun()
 }
 
 // afterEnd is one function registered with AfterFunc.

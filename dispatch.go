@@ -244,12 +244,11 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	h.lane.stats.wait.record(waited)
 	if w.at != nil { // a hop, which goes on in another lane, or a hedge
 		w.at.hold, w.at.policy = h, &h.lane.policy
-		h.lane.stats.attempts++
 		if hedging {
 			f.attempts++
-			s.count.attempts.Add(1)
-			s.count.retries.Add(1)
 			f.lane.retries.retried(now)
+		} else {
+			h.lane.stats.attempts.Add(1)
 		}
 		s.wakeWaiterLocked(w, sigGranted)
 		return
@@ -260,13 +259,8 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	first := f.at == nil
 	f.at = f.newAttempt(h)
 	f.at.waited = waited
-	h.lane.stats.attempts++
-	s.count.attempts.Add(1)
-	if first {
-		f.lane.retries.first(now)
-	} else {
+	if !first {
 		f.lane.retries.retried(now)
-		s.count.retries.Add(1)
 	}
 	s.wakeLocked(f, sigGranted)
 }

@@ -129,7 +129,7 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 	at.s, at.f, at.values, at.watched, at.single, at.n = s, f, ctx, ctx, w.single, 1
 	at.hold = hold{lane: l, owner: s.nobody, slot: true, judged: l.brk != nil}
 	at.began, at.deadline, at.unlisted, at.express = now, never, true, x
-	at.begun = true
+	at.stage.begin()
 	if s.rates.exact() || l.rates.exact() {
 		x.called()
 	}
@@ -284,7 +284,7 @@ func (x *express) adopt() *caller {
 	l.slots++
 	l.swift.adopted++
 	f.owner.gate.take()
-	l.stats.attempts++
+	l.stats.attempts.Add(1)
 	s.activateLocked(&at.hold)
 	at.express = nil
 	if s.state == lifeClosed {

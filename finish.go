@@ -136,6 +136,9 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	now := s.now()
 	gone := at.abandoned
 	v := verdictGone
+	if out.unsent {
+		f.attempts--
+	}
 	if !gone {
 		s.recordLocked(at, &out, now)
 		f.hauntedLocked(&out)
@@ -154,7 +157,7 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	}
 	s.dispatchLocked(now)
 	s.unlock()
-	if !gone {
+	if !gone && !out.unsent {
 		f.tellOutcome(at, &out, v)
 	}
 	return v

@@ -28,8 +28,8 @@ type histogram struct {
 // histogramMost. Most lanes fill few words: used has a bit for each two of which
 // one ever was other than zero, so that a reader can leave out the rest.
 type histogramCounts struct {
+	used  [histogramBuckets/4/32 + 1]atomic.Uint32 // beside the first words, which are read most
 	words [(histogramBuckets + 1) / 2]atomic.Uint32
-	used  [histogramBuckets/4/32 + 1]atomic.Uint32
 }
 
 // add counts one more in bucket i.

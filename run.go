@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,6 +27,7 @@ type outcome struct {
 	err     error
 	final   bool // err is the caller's own, or ax's: no retry
 	caller  bool // the caller is gone
+	unsent  bool // the executor has not been called
 	took    time.Duration
 	waited  time.Duration // of the flight so far
 	arrived instant
@@ -236,7 +238,12 @@ func (f *flight) crashed(at *attempt) {
 func (f *flight) try(at *attempt) outcome {
 	s := f.s
 	if err, cause := at.ending(); err != nil {
-		return at.ended(err, cause)
+		out := at.ended(err, cause)
+		out.unsent = at.stage.forestall()
+		return out
+	}
+	if !at.stage.begin() {
+		return outcome{err: context.Canceled, final: true, caller: true, unsent: true}
 	}
 	s.sent(at)
 	f.tellStarted(at, Event{Kind: EventStarted, Attempt: at.n, Waited: at.waited})
@@ -399,9 +406,16 @@ func (s *Scheduler) sent(at *attempt) {
 	s.unlock()
 }
 
-// begun stamps an attempt: for a shared flight under the mutex.
+// begun stamps and counts an attempt: for a shared flight under the mutex.
 func (s *Scheduler) begun(at *attempt) {
-	at.began, at.begun = s.now(), true
+	at.began = s.now()
+	s.count.attempts.Add(1)
+	at.hold.lane.stats.attempts.Add(1)
+	if at.n == 1 {
+		at.f.lane.retries.first(at.began)
+	} else {
+		s.count.retries.Add(1)
+	}
 	if d := at.f.attemptTimeout; d > 0 {
 		at.limit = d
 		at.setDeadline(at.began.add(d))

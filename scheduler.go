@@ -22,6 +22,7 @@ type Scheduler struct {
 	//	s.mu         queues, lanes, owners, flights, stores, scopes, tags, alarms
 	//	attempt.mu   the end of one attempt's context; never held while taking s.mu
 	//	watching.mu  the attempts that s.mu does not know and Close must end; a leaf
+	//	polling      the quantiles that Stats knows already; a leaf
 	//	outbox.mu    the events of one task that wait for their turn; a leaf
 	//	atomics      the counters of Stats, histograms, s.alive
 	//
@@ -48,6 +49,7 @@ type Scheduler struct {
 	seq       atomic.Uint64
 	alive     atomic.Int64 // tasks not delivered, attempts not over, asks under way
 	watching  attemptList
+	polling   sync.Mutex // see knownQuantiles
 
 	mu         sync.Mutex
 	state      lifeState
@@ -398,12 +400,16 @@ func (c *caller) canceledLocked(err error) *result {
 			res.retryIn = f.last().retry.after
 		}
 		switch {
+		case f.state == flightRunning && f.callers.len() == 1 && c.kind == 0 && f.at.stage.forestall():
+			res.attempts--
+			res.op = "queue"
+			if res.attempts > 0 {
+				res.op = "retry"
+			}
 		case f.state == flightRunning:
 			res.op = "attempt"
-		case f.state == flightResting || f.state == flightWaiting && f.attempts > 0:
-			res.op = "retry"
-		case f.state == flightWaiting:
-			res.op = "queue"
+		case f.state == flightResting || f.state == flightWaiting || f.state == flightSettling && f.attempts == 0 && f.refusal == nil:
+			res.op = f.waitOp()
 		default:
 			res.op = "fallback"
 		}

@@ -14,7 +14,7 @@ import (
 // a fallback answers instead.
 func (f *flight) settle() {
 	res := f.result()
-	if gone := f.goneResult(); gone != nil {
+	if gone := f.goneResult(); gone != nil && res.kind != EventCanceled {
 		f.s.complete(f, gone)
 		return
 	}
@@ -53,6 +53,10 @@ func (f *flight) waitedInAll() time.Duration {
 func (f *flight) result() *result {
 	res := &f.buffers().res
 	*res = result{attempts: int(f.attempts), waited: f.waitedInAll(), retryIn: f.last().retry.after, last: f.answer}
+	if out := f.last(); out.unsent {
+		res.kind, res.op, res.err = EventCanceled, f.waitOp(), out.err
+		return res
+	}
 	if f.attempts == 0 {
 		res.kind, res.op, res.err = EventRejected, f.refusedOp.String(), f.refusal
 		res.retryIn = retryHint(f.refusal)
@@ -83,6 +87,14 @@ func (f *flight) result() *result {
 		res.err = beside(out.err, res.cause)
 	}
 	return res
+}
+
+// waitOp is the Error.Op of an end while waiting.
+func (f *flight) waitOp() string {
+	if f.attempts > 0 {
+		return opRetry.String()
+	}
+	return opQueue.String()
 }
 
 // complete gives all callers their end and lets the flight go, in one critical

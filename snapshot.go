@@ -15,8 +15,10 @@ type counters struct {
 
 // laneStats is what a lane remembers of its attempts.
 type laneStats struct {
-	attempts, failures uint64
+	attempts           atomic.Uint64
+	failures           uint64
 	wait, service      histogram
+	lastWait, lastTook knownQuantiles
 	would              wouldCounts
 	seen               observed
 }
@@ -26,11 +28,28 @@ type laneStats struct {
 func (s *Scheduler) Stats() Stats {
 	st, lanes := s.gauges()
 	st.Lanes = make(map[string]LaneStats, len(lanes))
-	for _, look := range lanes { // without the lock, which histograms do not need
-		look.stats.Wait, look.stats.Service = look.lane.stats.wait.quantiles(), look.lane.stats.service.quantiles()
+	s.polling.Lock()
+	defer s.polling.Unlock()
+	for _, look := range lanes { // without s.mu, which histograms do not need
+		of := &look.lane.stats
+		look.stats.Wait, look.stats.Service = of.lastWait.of(&of.wait), of.lastTook.of(&of.service)
 		st.Lanes[look.lane.name] = look.stats
 	}
 	return st
+}
+
+// knownQuantiles are those of a histogram after so many records: of ten thousand
+// lanes few have new ones from one look to the next. Guarded by s.polling.
+type knownQuantiles struct {
+	after uint64
+	Quantiles
+}
+
+func (k *knownQuantiles) of(h *histogram) Quantiles {
+	if n := h.count(); n != k.after {
+		k.after, k.Quantiles = n, h.quantiles()
+	}
+	return k.Quantiles
 }
 
 // laneLook is a lane as it was when Stats looked.
@@ -91,7 +110,7 @@ func (l *lane) snapshot(now instant, under int) LaneStats {
 	ls := LaneStats{
 		Active:        l.running + under,
 		MaxConcurrent: l.limit(now),
-		Attempts:      l.stats.attempts + l.swift.done.Load() + uint64(under),
+		Attempts:      l.stats.attempts.Load() + l.swift.done.Load() + uint64(under),
 		Failures:      l.stats.failures,
 		Paused:        l.held || l.s.held || l.until > now,
 		Would:         l.stats.would.stats(),
