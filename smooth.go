@@ -5,39 +5,54 @@ import (
 	"time"
 )
 
-// spacing keeps starts at least gap apart, on a schedule: what a timer was late
-// is not lost for the starts that follow.
+// spacing keeps starts gap apart, on a schedule: what a timer was late is made up
+// for by the starts that follow, each a little early, never by two at once.
 type spacing struct {
-	gap   time.Duration // 0 = none
-	last  instant       // what the latest start counts as
-	prior instant       // what the one before counts as
-	taken instant       // when the latest was taken; math.MinInt64 once it cannot be given back
+	gap time.Duration // 0 = none
+	spaced
+	before spaced  // the latest start
+	taken  instant // when that was taken; math.MinInt64 once it cannot be given back
+}
+
+// spaced is what the starts so far leave.
+type spaced struct {
+	last  instant // what the latest one counts as
+	floor instant // the earliest moment of the next, however late that one was
 }
 
 // newSpacing has seen no start.
 func newSpacing() spacing {
-	return spacing{last: math.MinInt64, prior: math.MinInt64, taken: math.MinInt64}
+	none := spaced{last: math.MinInt64, floor: math.MinInt64}
+	return spacing{spaced: none, before: none, taken: math.MinInt64}
 }
 
-// maxLagShare is the part of a gap that a late timer may shorten the next one by.
-const maxLagShare = 5
+const (
+	leastGap = 3                      // fifths of gap that are left between two starts when the second makes up for lost time
+	mostLate = 100 * time.Millisecond // what can be made up for, or one gap if that is longer; more is an idle spell
+)
+
+// planned is the moment of the next start if none was ever late.
+func (s *spacing) planned() instant { return s.last.add(s.gap) }
 
 // due is the earliest moment of the next start, even if long past.
-func (s *spacing) due() instant { return s.last.add(s.gap) }
+func (s *spacing) due() instant { return max(s.planned(), s.floor) }
 
-// take records a start now. If it was due later than lag ago, only the timer made
-// it late, and it counts as made when it was due. One that nobody wanted until
-// long after it was due counts from now: an idle spell earns nothing.
+// take records a start now, which could have been at due. If that was later than
+// lag ago, only the timer made it late, and it counts as made when it was planned.
+// One that nobody wanted until long after it was due counts from now: an idle
+// spell earns nothing.
 func (s *spacing) take(now, due instant, lag time.Duration, taken instant) {
-	s.prior, s.last, s.taken = s.last, now, taken
-	if lag > 0 && now-instant(lag) <= due {
-		s.last = max(due, now-instant(s.gap/maxLagShare))
+	planned := s.planned()
+	s.before, s.taken = s.spaced, taken
+	s.last, s.floor = now, now.add(s.gap/5*leastGap)
+	if now-instant(lag) <= due && now.sub(planned) <= max(mostLate, s.gap) {
+		s.last = planned
 	}
 }
 
 // giveBack undoes the start taken at taken, if no other has followed.
 func (s *spacing) giveBack(taken instant) {
 	if s.taken == taken {
-		s.last, s.taken = s.prior, math.MinInt64
+		s.spaced, s.taken = s.before, math.MinInt64
 	}
 }
