@@ -7,13 +7,14 @@ import (
 
 // wants is what the caller wants of the scheduling: the task's word, then its
 // context's, then its client's.
-func (c *caller) wants(w way) Hints {
+func (c *caller) wants(w *way) (want Hints) {
 	r := &c.task.r
-	own := Hints{
+	want = Hints{
 		Priority: r.Priority, Lane: r.Lane, Owner: r.Owner, Tags: r.Tags,
 		AttemptTimeout: r.AttemptTimeout, QueueTimeout: r.QueueTimeout, NoWait: r.NoWait,
 	}
-	want := own.orElse(HintsFrom(c.ctx)).orElse(w.hints)
+	want.fill(hintsOf(c.ctx))
+	want.fill(&w.hints)
 	want.NoRetry = r.NoRetry || want.NoRetry && r.Retry == nil
 	want.NoDedupe = r.NoDedupe || want.NoDedupe && !r.Dedupe && r.DedupeKey == ""
 	return want

@@ -27,26 +27,26 @@ type Call struct {
 // submission to the end of its body; a panic of the executor is an error of
 // Result.
 func (s *Scheduler) Submit(ctx context.Context, t *Task) *Call {
-	return s.submit(ctx, t, way{})
+	return s.submit(ctx, t, &way{})
 }
 
-func (s *Scheduler) submit(ctx context.Context, t *Task, w way) *Call {
+func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 	call := new(Call)
 	c := &call.c
 	c.call = call
-	if err := unusable(ctx, t, &w); err != nil {
+	if err := unusable(ctx, t, w); err != nil {
 		call.settle(nil, err)
 		return call
 	}
-	s.beginCaller(c, ctx, t, &w)
+	s.beginCaller(c, ctx, t, w)
 	want := c.wants(w)
 	s.mu.Lock()
 	if s.cfg.DryRun {
-		if f := s.admitDryLocked(c, &call.f, &want, &w, s.now()); f != nil {
+		if f := s.admitDryLocked(c, &call.f, &want, w, s.now()); f != nil {
 			s.later(func() { go f.onOwnGoroutine(f.runDry) }) // ends with the task; Close waits for it
 		}
 	} else {
-		s.admitLocked(c, &call.f, &want, &w, s.now())
+		s.admitLocked(c, &call.f, &want, w, s.now())
 	}
 	waits := c.kind == 0
 	s.unlock()

@@ -394,10 +394,15 @@ func (s *Scheduler) tickLaneLocked(l *lane, now instant) {
 		s.breakerMovedLocked(l, now)
 	}
 	if l.paused && l.until <= now && !l.held {
-		l.paused = false
-		s.laneEventLocked(l, Event{Kind: EventLaneResumed}, now)
-		l.spread = newSpread(now, l.rates.rates(), l.full())
+		s.pauseOverLocked(l, now)
 	}
+}
+
+// pauseOverLocked ends a pause of l.
+func (s *Scheduler) pauseOverLocked(l *lane, now instant) {
+	l.paused = false
+	s.laneEventLocked(l, Event{Kind: EventLaneResumed}, now)
+	l.spread = newSpread(now, l.rates.rates(), l.full())
 }
 
 // pauseLocked closes l until t: its server asked for it.

@@ -60,7 +60,7 @@ func (c *hintedContext) Value(key any) any {
 
 // HintsFrom returns a copy of the hints that ctx carries, or the zero Hints.
 func HintsFrom(ctx context.Context) Hints {
-	p, _ := ctx.Value(hintsKey{}).(*Hints)
+	p := hintsOf(ctx)
 	if p == nil {
 		return Hints{}
 	}
@@ -69,8 +69,17 @@ func HintsFrom(ctx context.Context) Hints {
 	return h
 }
 
-// orElse fills the zero fields of h from outer.
-func (h Hints) orElse(outer Hints) Hints {
+// hintsOf is what ctx carries, not to be changed; nil = nothing.
+func hintsOf(ctx context.Context) *Hints {
+	p, _ := ctx.Value(hintsKey{}).(*Hints)
+	return p
+}
+
+// fill fills the zero fields of h from outer, which may be nil.
+func (h *Hints) fill(outer *Hints) {
+	if outer == nil {
+		return
+	}
 	if h.Priority == 0 {
 		h.Priority = outer.Priority
 	}
@@ -92,11 +101,13 @@ func (h Hints) orElse(outer Hints) Hints {
 	h.NoRetry = h.NoRetry || outer.NoRetry
 	h.NoWait = h.NoWait || outer.NoWait
 	h.NoDedupe = h.NoDedupe || outer.NoDedupe
-	return h
 }
 
 // validate names negative durations: no constructor could refuse them earlier.
-func (h Hints) validate() error {
+func (h *Hints) validate() error {
+	if h == nil || h.AttemptTimeout >= 0 && h.QueueTimeout >= 0 {
+		return nil
+	}
 	var f faults
 	if h.AttemptTimeout < 0 {
 		f.add("Hints.AttemptTimeout", "%v is negative", h.AttemptTimeout)

@@ -32,17 +32,22 @@ func TestContextWith(t *testing.T) {
 	require.Equal(t, fullHints(), HintsFrom(ctx))
 }
 
-func TestHintsOrElse(t *testing.T) {
-	require.Equal(t, fullHints(), Hints{}.orElse(fullHints()))
-	require.Equal(t, fullHints(), fullHints().orElse(Hints{}))
+func TestHintsFill(t *testing.T) {
+	filled := func(h, outer Hints) Hints { h.fill(&outer); return h }
+	require.Equal(t, fullHints(), filled(Hints{}, fullHints()))
+	require.Equal(t, fullHints(), filled(fullHints(), Hints{}))
 	other := Hints{Priority: Low, Lane: "m", Owner: "p", Tags: []string{"c"}, AttemptTimeout: 1, QueueTimeout: 2}
 	want := other
 	want.NoRetry, want.NoWait, want.NoDedupe = true, true, true
-	require.Equal(t, want, other.orElse(fullHints()))
+	require.Equal(t, want, filled(other, fullHints()))
+	other.fill(nil)
+	require.Equal(t, Low, other.Priority)
 }
 
 func TestHintsValidate(t *testing.T) {
-	require.NoError(t, fullHints().validate())
-	require.EqualError(t, Hints{AttemptTimeout: -1, QueueTimeout: -time.Second}.validate(),
+	full := fullHints()
+	require.NoError(t, full.validate())
+	require.NoError(t, (*Hints)(nil).validate())
+	require.EqualError(t, (&Hints{AttemptTimeout: -1, QueueTimeout: -time.Second}).validate(),
 		"ax: invalid request: Hints.AttemptTimeout: -1ns is negative\nHints.QueueTimeout: -1s is negative")
 }

@@ -160,8 +160,13 @@ func (s *Scheduler) refuseLaneLocked(l *lane, err error, now instant) {
 // breakerMovedLocked tells the transitions of l's breaker, in their order. An
 // open breaker that rejects ends what waits.
 func (s *Scheduler) breakerMovedLocked(l *lane, now instant) {
-	moved := false
-	for _, state := range l.brk.takeMoves() {
+	if moves := l.brk.takeMoves(); len(moves) > 0 { // seldom, and it needs much of a stack
+		s.tellMovesLocked(l, moves, now)
+	}
+}
+
+func (s *Scheduler) tellMovesLocked(l *lane, moves []BreakerState, now instant) {
+	for _, state := range moves {
 		l.stats.seen.breakerMoved(state)
 		e := Event{Kind: breakerEvents[state]}
 		if until, open := l.brk.openUntil(); state == BreakerOpen && open {
@@ -171,7 +176,6 @@ func (s *Scheduler) breakerMovedLocked(l *lane, now instant) {
 		if state == BreakerRamping {
 			e.Delay = l.policy.breaker.Ramp
 		}
-		moved = true
 		s.laneEventLocked(l, e, now)
 		if state == BreakerOpen {
 			if l.policy.breaker.WhenOpen == OpenReject {
@@ -180,9 +184,7 @@ func (s *Scheduler) breakerMovedLocked(l *lane, now instant) {
 			s.strandLocked(l, now)
 		}
 	}
-	if moved { // what it now lets start has to be seen, or to be woken for
-		s.fixLaneLocked(l, now)
-	}
+	s.fixLaneLocked(l, now) // what it now lets start has to be seen, or to be woken for
 }
 
 var breakerEvents = [...]EventKind{

@@ -10,7 +10,7 @@ import "context"
 // failure like one of the transport. Results are not shared.
 func Run[T any](ctx context.Context, s *Scheduler, t *Task, fn func(ctx context.Context) (T, error)) (T, error) {
 	var result T
-	_, err := s.do(ctx, t, way{run: func(ctx context.Context) error {
+	_, err := s.do(ctx, t, &way{run: func(ctx context.Context) error {
 		v, err := fn(ctx)
 		if err == nil {
 			result = v

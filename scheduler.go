@@ -231,7 +231,7 @@ func (w todo) run() {
 // runs on the calling goroutine. The body of the response must be read or
 // closed if it is a stream; a buffered one needs neither.
 func (s *Scheduler) Do(ctx context.Context, t *Task) (*Response, error) {
-	return s.do(ctx, t, way{})
+	return s.do(ctx, t, &way{})
 }
 
 // Send is r.Task followed by Do.
@@ -265,18 +265,18 @@ type way struct {
 }
 
 // do is the life of a task on its caller's goroutine.
-func (s *Scheduler) do(ctx context.Context, t *Task, w way) (*Response, error) {
-	if err := unusable(ctx, t, &w); err != nil {
+func (s *Scheduler) do(ctx context.Context, t *Task, w *way) (*Response, error) {
+	if err := unusable(ctx, t, w); err != nil {
 		return nil, err
 	}
-	if r, err, ok := s.express(ctx, t, &w); ok {
+	if r, err, ok := s.express(ctx, t, w); ok {
 		return r, err
 	}
 	return s.perform(ctx, t, w).finish()
 }
 
 // perform brings a task to its end.
-func (s *Scheduler) perform(ctx context.Context, t *Task, w way) *caller {
+func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 	x := new(struct {
 		c caller
 		f flight
@@ -284,12 +284,12 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w way) *caller {
 	})
 	c := &x.c
 	x.f.buf = &x.b
-	s.beginCaller(c, ctx, t, &w)
+	s.beginCaller(c, ctx, t, w)
 	want := c.wants(w)
 	s.mu.Lock()
 	now := s.now()
 	if s.cfg.DryRun {
-		f := s.admitDryLocked(c, &x.f, &want, &w, now)
+		f := s.admitDryLocked(c, &x.f, &want, w, now)
 		s.unlock()
 		c.tellAdmission()
 		if f != nil {
@@ -297,7 +297,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w way) *caller {
 		}
 		return c
 	}
-	f := s.admitLocked(c, &x.f, &want, &w, now)
+	f := s.admitLocked(c, &x.f, &want, w, now)
 	if f != nil && !f.lone && c.kind == 0 {
 		c.done = make(chan struct{})
 	}

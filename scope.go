@@ -55,7 +55,7 @@ func (s *Scheduler) newScope(ctx context.Context, parent *Scope) *Scope {
 // Do is Scheduler.Do for a task of this scope: it also ends with it, with an
 // error that Is ErrScopeEnded, the scope's cause and context.Canceled.
 func (s *Scope) Do(ctx context.Context, t *Task) (*Response, error) {
-	return s.s.do(ctx, t, way{scope: s})
+	return s.s.do(ctx, t, &way{scope: s})
 }
 
 // Send is r.Task followed by Do.
@@ -65,7 +65,7 @@ func (s *Scope) Send(ctx context.Context, r Request) (*Response, error) {
 
 // Submit is Scheduler.Submit for a task of this scope.
 func (s *Scope) Submit(ctx context.Context, t *Task) *Call {
-	return s.s.submit(ctx, t, way{scope: s})
+	return s.s.submit(ctx, t, &way{scope: s})
 }
 
 // Cancel ends the scope for good and everything unfinished in it, and tells how

@@ -374,7 +374,7 @@ func unusable(ctx context.Context, t *Task, w *way) error {
 	case !t.claim():
 		return &Error{Op: "admit", Method: t.Method(), URL: t.redactedURL(), Err: ErrNotReplayable, bare: w.single}
 	default:
-		err = cmp.Or(w.hints.validate(), HintsFrom(ctx).validate())
+		err = cmp.Or(w.hints.validate(), hintsOf(ctx).validate())
 	}
 	if err == nil {
 		return nil

@@ -44,7 +44,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, &Error{Op: "admit", Method: req.Method, Err: err, bare: true}
 	}
-	r, err := t.s.do(req.Context(), task, way{hints: t.hints, hinted: t.hinted, single: true})
+	r, err := t.s.do(req.Context(), task, &way{hints: t.hints, hinted: t.hinted, single: true})
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.bare = true
