@@ -24,6 +24,7 @@ type caller struct {
 	born     instant
 	deadline instant  // of ctx
 	outer    *attempt // that ctx belongs to
+	spare    *flight  // what a joiner would have had to itself
 
 	kind     uint8 // EventKind of its end; 0 while undecided
 	notes    note
@@ -38,8 +39,7 @@ type callerExtras struct {
 	scope *Scope
 	name  *nameEntry
 	cool  *cooldown
-	alarm alarm   // QueueTimeout of the wait for the first start
-	spare *flight // what a joiner would have had to itself
+	alarm alarm // QueueTimeout of the wait for the first start
 }
 
 // name is where c stands with its Supersede name, nil without one.

@@ -103,7 +103,7 @@ func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
 	s.count.coalesced.Add(1)
 	c.note(noteCoalesced)
 	c.joined = true
-	c.extras().spare = mine
+	c.spare = mine
 	c.f = have
 	have.callers.add(c)
 	if d := mine.attemptTimeout; have.attemptTimeout > 0 && (d == 0 || d > have.attemptTimeout) {

@@ -183,7 +183,7 @@ func (s *Scheduler) sendAloneLocked(f *flight, c *caller, now instant) {
 // flightAloneLocked makes c, who has left f, the only caller of a new flight: the
 // one that it would have had without f.
 func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
-	alone := c.extras().spare
+	alone := c.spare
 	if alone == nil { // it began f
 		alone = &flight{
 			s: s, task: c.task, lane: f.lane, owner: f.owner, outer: f.outer, values: c.ctx,
@@ -196,7 +196,7 @@ func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
 		}
 		alone.wait.node.item = &alone.wait
 	}
-	c.extras().spare = nil
+	c.spare = nil
 	alone.lone, alone.key = false, nil
 	c.joined = false
 	c.f = alone
