@@ -168,6 +168,9 @@ func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) 
 	}
 	f.entered = true
 	c.note(noteQueued)
+	if c.ev != nil {
+		c.ev.reason = f.wait.obstacle(now).name
+	}
 	if f.queueTimeout > 0 {
 		s.setAlarmLocked(&c.extras().alarm, c, now.add(f.queueTimeout))
 	}
@@ -225,7 +228,7 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 		f.noWait = want.NoWait
 		f.lane.noWait = f.lane.noWait || want.NoWait
 	} else if want.NoWait {
-		return wouldWait("a slot or a token")
+		return s.wouldWaitLocked(f, now)
 	}
 	if !f.wait.counted {
 		return nil
@@ -252,6 +255,17 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 		return queueFull(l.name, l.maxQueue)
 	}
 	return queueFull("", s.maxQueue)
+}
+
+// wouldWaitLocked is the word of NoWait on f, and when time alone would let it
+// start.
+func (s *Scheduler) wouldWaitLocked(f *flight, now instant) error {
+	err := wouldWait(f.wait.obstacle(now).name)
+	t := max(s.startAt(now), f.lane.startAt(now), f.owner.startAt(now))
+	if t == never || t <= now {
+		return err
+	}
+	return hinted(err, t.sub(now))
 }
 
 // nestingLocked is whether an attempt inside another may start, now or once

@@ -25,6 +25,19 @@ func queueTimeout(d time.Duration, what obstacle) error {
 	return &detailError{ErrQueueTimeout, "waited %s in the queue, in the end for %s: raise QueueTimeout or %s", []any{briefly(d), what.name, what.remedy}}
 }
 
+// leftError is err, the end of a task that was left while it waited.
+type leftError struct {
+	error
+	waited time.Duration
+	what   string
+}
+
+func (e *leftError) Error() string {
+	return fmt.Sprintf("%v after %s in the queue, waiting for %s", e.error, briefly(e.waited), e.what)
+}
+
+func (e *leftError) Unwrap() error { return e.error }
+
 // queueFull is ErrQueueFull of a lane that holds limit waiting tasks; with lane
 // "" of the whole scheduler.
 func queueFull(lane string, limit int) error {

@@ -60,8 +60,6 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 	s.activateLocked(&h)
 	h.mark = l.stats.seen.started(now, l.inFlight())
 	f.at = f.newAttempt(h)
-	l.stats.attempts.Add(1)
-	s.count.attempts.Add(1)
 	return f
 }
 

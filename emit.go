@@ -14,11 +14,12 @@ import (
 // some to tell: whoever finds it free tells his own, then what others left
 // meanwhile. Nobody waits for a slow OnEvent but him whose task it is.
 type outbox struct {
-	mu    sync.Mutex
-	busy  bool // somebody is telling
-	ended bool // the terminal event has been told or left
-	left  []Event
-	after []func() // to be done when all has been told
+	mu     sync.Mutex
+	busy   bool // somebody is telling
+	ended  bool // the terminal event has been told or left
+	left   []Event
+	reason string   // what its task waits for first
+	after  []func() // to be done when all has been told
 }
 
 // note is an event of admission, told once the mutex is free.
@@ -49,7 +50,11 @@ func (c *caller) tellAdmission() {
 		kind EventKind
 	}{{noteSubmitted, EventSubmitted}, {noteCoalesced, EventCoalesced}, {noteWindowHit, EventWindowHit}, {noteOverBudget, EventOverBudget}, {noteQueued, EventQueued}} {
 		if c.notes&k.n != 0 {
-			c.s.call(c.fill(Event{Kind: k.kind}))
+			e := Event{Kind: k.kind}
+			if k.kind == EventQueued {
+				e.Reason = c.ev.reason
+			}
+			c.s.call(c.fill(e))
 		}
 	}
 	c.ev.drain(c.s)

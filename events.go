@@ -103,6 +103,8 @@ type Event struct {
 	Status int
 	// Source tells where an end's response came from.
 	Source Source
+	// Reason is what a queued task waits for, such as "a token of its lane".
+	Reason string
 	// Err is what went wrong; in an end it is what Do returns.
 	Err error
 }

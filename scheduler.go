@@ -408,6 +408,10 @@ func (c *caller) canceledLocked(err error) *result {
 			}
 		case f.state == flightRunning:
 			res.op = "attempt"
+		case f.state == flightWaiting && f.attempts == 0:
+			now := c.s.now()
+			res.op = opQueue.String()
+			res.err = &leftError{err, now.sub(c.born), f.wait.obstacle(now).name}
 		case f.state == flightResting || f.state == flightWaiting || f.state == flightSettling && f.attempts == 0 && f.refusal == nil:
 			res.op = f.waitOp()
 		default:

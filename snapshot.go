@@ -166,6 +166,9 @@ type Waiter struct {
 	// Parked tells that it waits for more than a slot or a token: a budget, an
 	// open breaker, a pause.
 	Parked bool
+	// For is what it waits for, and the setting that decides it: "a slot of its
+	// lane: the lane's MaxConcurrent".
+	For string
 }
 
 // Waiting is the n best-ranked tasks that wait for a start, best first, of all
@@ -185,7 +188,9 @@ func (s *Scheduler) Waiting(n int) []Waiter {
 	slices.SortFunc(all, byRank)
 	list := make([]Waiter, 0, min(n, len(all)))
 	for _, w := range all[:min(n, len(all))] {
+		what := w.obstacle(now)
 		list = append(list, Waiter{
+			For:  what.name + ": " + what.remedy,
 			Lane: w.lane.name, Owner: w.owner.name, Method: w.f.task.Method(), URL: w.f.task.redactedURL(),
 			Priority: w.f.priority(), Seq: w.f.rank.seq, Since: s.wall(w.since), Rank: s.rankTime(w.f),
 			Attempts: int(w.f.attempts), Parked: w.lane.isHeld(now) || w.owner.limited() && w.owner.blocked,

@@ -3,6 +3,8 @@ package ax
 import (
 	"errors"
 	"net/http"
+	"strconv"
+	"time"
 )
 
 // transport is a Scheduler as an http.RoundTripper.
@@ -53,5 +55,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp := *r.Response
 	resp.Request = req
+	if r.Source == FromStale { // a copy of its own: RFC 9111 section 5.1
+		resp.Header.Set("Age", strconv.FormatInt(int64(r.Age/time.Second), 10))
+	}
 	return &resp, nil
 }

@@ -254,7 +254,7 @@ func TestStatsJSON(t *testing.T) {
 		require.Equal(t, 1.0, owner["started"])
 		require.Equal(t, []any{map[string]any{
 			"seq": 4.0, "lane": "api", "method": "GET", "url": "https://api.example/c?key=xxxxx", "priority": 1.0,
-			"since": "2000-01-01T00:00:01Z", "attempts": 0.0, "parked": false,
+			"since": "2000-01-01T00:00:01Z", "attempts": 0.0, "parked": false, "for": "a slot of its lane: the lane's MaxConcurrent",
 		}}, got["waiting"])
 		require.Equal(t, []any{}, got["advice"])
 	})

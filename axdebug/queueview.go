@@ -70,6 +70,9 @@ func waiterRowOf(place int, w ax.Waiter, now time.Time) waiterRow {
 	if w.Parked {
 		row.State = "parked"
 	}
+	if what, _, ok := strings.Cut(w.For, ": "); ok {
+		row.State += " for " + what
+	}
 	return row
 }
 

@@ -81,6 +81,7 @@ type waiterJSON struct {
 	Since    time.Time `json:"since"`
 	Attempts int       `json:"attempts"`
 	Parked   bool      `json:"parked"`
+	For      string    `json:"for"`
 }
 
 type adviceJSON struct {
@@ -135,7 +136,7 @@ func (h *handler) stats(now time.Time) statsJSON {
 	for _, x := range h.s.Waiting(shownWaiters) {
 		out.Waiting = append(out.Waiting, waiterJSON{
 			Seq: x.Seq, Lane: x.Lane, Owner: x.Owner, Method: x.Method, URL: x.URL,
-			Priority: int(x.Priority), Since: x.Since, Attempts: x.Attempts, Parked: x.Parked,
+			Priority: int(x.Priority), Since: x.Since, Attempts: x.Attempts, Parked: x.Parked, For: x.For,
 		})
 	}
 	for _, a := range h.s.Advice() {
