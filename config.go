@@ -202,11 +202,13 @@ type Rate struct {
 	Per time.Duration
 	// Burst is the size of the token bucket. 0 = no bucket but the exact quota.
 	Burst int
-	// Smooth also spaces the starts of a quota Per/Limit apart. Burst 0 only.
+	// Smooth also spaces the starts of a quota Per/Limit apart; where a late timer
+	// delayed one, the next ones come a little sooner, by at most two fifths. Burst
+	// 0 only.
 	Smooth bool
 	// Guard makes the window of a quota longer: room for requests that overtake
-	// each other on the network and for a server clock that cuts windows
-	// elsewhere. 0 = none. Burst 0 only.
+	// each other on the network, for the handshake of a new connection, and for a
+	// server clock that cuts windows elsewhere. 0 = none. Burst 0 only.
 	Guard time.Duration
 }
 

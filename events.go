@@ -17,7 +17,7 @@ const (
 	// EventSubmitted: the scheduler was given a task. Each task's first event.
 	EventSubmitted EventKind = iota
 	// EventCoalesced: the task joined a flight of the same key; it will not be
-	// sent by itself.
+	// sent by itself. With [Config.DryRun]: it would have.
 	EventCoalesced
 	// EventWindowHit: the task is answered from the dedupe window.
 	EventWindowHit
@@ -26,7 +26,8 @@ const (
 	// EventStarted: an attempt begins; Attempt is its number, Waited the wait
 	// before it.
 	EventStarted
-	// EventAttemptDone: an attempt ended after Took, with Status or Err.
+	// EventAttemptDone: an attempt ended after Took, with Status or Err. A task
+	// that is left while one runs ends without it.
 	EventAttemptDone
 	// EventRetryScheduled: another attempt queues after Delay.
 	EventRetryScheduled

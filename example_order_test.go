@@ -39,7 +39,7 @@ func ExampleRate() {
 		Lanes: []ax.Lane{{
 			Match: []string{"maps.example.com"},
 			Rate: []ax.Rate{
-				{Limit: 5, Guard: 50 * time.Millisecond}, // never a sixth in any second, as the server counts
+				{Limit: 5, Guard: 50 * time.Millisecond}, // never a sixth in any second, if the way there takes no longer
 				{Limit: 5000, Per: 24 * time.Hour},       // nor more than the contract allows a day
 			},
 		}},

@@ -72,11 +72,11 @@ func ExampleWaiter() {
 	sched.Submit(context.Background(), ax.Must(ax.Request{URL: "https://api.example.com/pay", Priority: ax.Urgent}.Task()))
 
 	for _, w := range sched.Waiting(10) { // the ten that come next, best first
-		fmt.Println(w.Priority, w.Method, w.URL, "in", w.Lane, "parked:", w.Parked)
+		fmt.Println(w.Priority, w.Method, w.URL, "in", w.Lane, "waits for", w.For)
 	}
 	// Output:
-	// urgent GET https://api.example.com/pay in api.example.com parked: false
-	// low GET https://api.example.com/report in api.example.com parked: false
+	// urgent GET https://api.example.com/pay in api.example.com waits for a slot: Config.MaxConcurrent
+	// low GET https://api.example.com/report in api.example.com waits for a slot: Config.MaxConcurrent
 }
 
 func ExampleStats() {

@@ -49,8 +49,8 @@ func ExampleNew() {
 
 func ExampleRecommended() {
 	cfg := ax.Recommended()
-	cfg.Rate = ax.PerSecond(20)
-	cfg.AttemptTimeout = 2 * time.Second
+	cfg.QueueTimeout = 3 * time.Second // a host that is down keeps nobody longer …
+	cfg.Hosts.MaxQueue = 100           // … and does not fill the queue of the others
 
 	sched, err := ax.New(nil, cfg)
 	fmt.Println(sched != nil, err)

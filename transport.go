@@ -18,7 +18,9 @@ type transport struct {
 // exist: client.Transport = s.Transport(). Every request becomes a task of its
 // own, redirects included, which the client follows as ever; what the context
 // says (ContextWith) counts. An answer of unknown length is streamed, one of
-// known length up to MaxBodyBytes is buffered. Errors are *Error.
+// known length up to MaxBodyBytes is buffered. A stale answer (Fallback.Stale) has
+// an Age header. Errors are *Error, but net/http puts one of its own in place of
+// it when client.Timeout fires, which covers waiting and retries too.
 func (s *Scheduler) Transport() http.RoundTripper { return &transport{s: s} }
 
 // TransportWith is Transport with defaults for one client's requests: the

@@ -58,6 +58,7 @@ func TestWhyATaskWaits(t *testing.T) {
 				synctest.Wait()
 				second := t.Go(ctx, ax.Request{URL: at("/second"), Owner: "ann"})
 				time.Sleep(time.Second)
+				synctest.Wait()
 				waiting := t.S.Waiting(10)
 				require.Len(t, waiting, 1)
 				require.Equal(t, c.shown, waiting[0].For)

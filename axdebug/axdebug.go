@@ -7,7 +7,7 @@
 //
 //	/            the page; its numbers need no JavaScript
 //	/stats.json  a snapshot, as [ax.Scheduler.Stats] takes it, with what waits and the advice
-//	/events      server-sent events: one JSON object for each event of the scheduler
+//	/events      server-sent events: one JSON object for each event of tasks submitted since
 //	/live        server-sent events: the page's content, once a second
 //	/pause       POST lane=NAME, with [Options.Control] only; an empty lane is all of them
 //	/resume      likewise
