@@ -35,12 +35,11 @@ func (s *Scheduler) expressLane(ctx context.Context, t *Task, w *way) *lane {
 	if t.mayShare(s.cfg.Dedupe != nil) || !t.safe() && s.remembers.Load() {
 		return nil
 	}
-	l := t.route.Load()
-	if l == nil && t.r.Lane == "" && s.routes.empty() {
-		known, _ := s.hosts.Load(t.authority)
-		l, _ = known.(*lane)
+	l := s.listed[t.r.Lane]
+	if t.r.Lane == "" {
+		l = s.knownLane(t)
 	}
-	if l == nil || l.s != s || !l.plainPolicy || ctx.Value(ownKey{}) != nil || ctx.Err() != nil {
+	if l == nil || !l.plainPolicy || ctx.Value(ownKey{}) != nil || ctx.Err() != nil {
 		return nil
 	}
 	if _, limited := ctx.Deadline(); limited && l.policy.minRemaining > 0 {
@@ -124,6 +123,8 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 	f.rank.seq = s.seq.Add(1)
 	f.single, f.noRetry, f.lone = w.single, t.r.NoRetry, true
 	f.attemptTimeout = timeoutOf(t.r.AttemptTimeout, l.policy.attemptTimeout)
+	f.queueTimeout = timeoutOf(t.r.QueueTimeout, l.policy.queueTimeout)
+	f.named, f.seen = t.r.Lane != "", f.attemptTimeout > 0
 	f.at, f.attempts, f.state = at, 1, flightRunning
 	at.policy = &l.policy
 	at.s, at.f, at.values, at.watched, at.single, at.n = s, f, ctx, ctx, w.single, 1

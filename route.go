@@ -122,11 +122,37 @@ func (s *Scheduler) laneLocked(t *Task, named string) (*lane, error) {
 	if named != "" {
 		return s.namedLaneLocked(named)
 	}
-	l := s.routeLocked(t.Method(), t.u, t.authority)
-	if t.r.Lane == "" && t.route.Load() != l {
+	l := t.route.Load()
+	if l == nil || l.s != s || l.gone {
+		l = s.routeLocked(t.Method(), t.u, t.authority)
 		t.route.Store(l)
 	}
 	return l, nil
+}
+
+// knownLane is the lane of a task that names none, found without the mutex and
+// remembered in the task; nil if only the mutex knows it. It may be gone.
+func (s *Scheduler) knownLane(t *Task) *lane {
+	if l := t.route.Load(); l != nil && l.s == s {
+		return l
+	}
+	var l *lane
+	if name := s.routes.find(t.Method(), t.u); name != "" {
+		l = s.listed[name]
+	} else if known, ok := s.hosts.Load(t.authority); ok {
+		l = known.(*lane)
+	}
+	if l != nil {
+		t.route.Store(l)
+	}
+	return l
+}
+
+// routeAhead finds a task's lane before the mutex is taken: patterns take time.
+func (s *Scheduler) routeAhead(t *Task, want *Hints) {
+	if want.Lane == "" {
+		s.knownLane(t)
+	}
 }
 
 // routeLocked is the lane of a method and URL.

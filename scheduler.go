@@ -44,6 +44,7 @@ type Scheduler struct {
 	special   atomic.Bool                 // something asks for more than express tasks give
 	remembers atomic.Bool                 // answers are or were kept or shared
 	hosts     sync.Map                    // of lanes by authority, for who holds no lock
+	listed    map[string]*lane            // the configured ones by name; never changed
 	nobody    *owner                      // ""
 	listeners atomic.Pointer[[]*listener] // nil = nobody
 	seq       atomic.Uint64
@@ -150,9 +151,11 @@ func New(client *http.Client, cfg Config) (*Scheduler, error) {
 		s.ownerLocked(name)
 	}
 	s.host = s.cfg.lanePolicy(s.cfg.Hosts)
+	s.listed = make(map[string]*lane, len(s.cfg.Lanes))
 	for i := range s.cfg.Lanes {
 		l := &s.cfg.Lanes[i]
-		s.lanes.set(l.Name, newLane(s, l.Name, s.cfg.lanePolicy(l), true))
+		s.listed[l.Name] = newLane(s, l.Name, s.cfg.lanePolicy(l), true)
+		s.lanes.set(l.Name, s.listed[l.Name])
 	}
 	s.specialLocked()
 	return s, nil
@@ -286,6 +289,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 	x.f.buf = &x.b
 	s.beginCaller(c, ctx, t, w)
 	want := c.wants(w)
+	s.routeAhead(t, &want)
 	s.mu.Lock()
 	now := s.now()
 	if s.cfg.DryRun {
