@@ -76,6 +76,24 @@ func TestWhyATaskWaits(t *testing.T) {
 	}
 }
 
+// A retry's wait for its turn is bounded too, whichever way its first attempt took.
+func TestQueueTimeoutOfARetryAfterAFreeStart(t *testing.T) {
+	cfg := ax.Config{
+		Lanes:        []ax.Lane{{Name: "api", Match: []string{"a.test"}, Rate: ax.PerMinute(1)}},
+		QueueTimeout: 2 * time.Second, Retry: &ax.Retry{Max: 1, BaseDelay: 100 * time.Millisecond, Jitter: ax.NoJitter},
+	}
+	for _, r := range []ax.Request{dGet("/"), {URL: at("/"), Lane: "api"}, {URL: at("/"), QueueTimeout: 2 * time.Second}, {URL: at("/"), Tags: []string{"x"}}} {
+		bubble(t, cfg, func(t *tester) {
+			t.Server.Reply = func(*hit) (*http.Response, error) { return &http.Response{StatusCode: 503, Body: http.NoBody}, nil }
+			got := t.Do(dBG, r)
+			require.NoError(t, got.Err)
+			require.Equal(t, 2100*time.Millisecond, got.At)
+			require.Equal(t, 503, got.Status())
+			require.ErrorIs(t, got.Resp.Cause, ax.ErrQueueTimeout)
+		})
+	}
+}
+
 // NoWait says when the same task would start, if time alone decides.
 func TestNoWaitKnowsWhen(t *testing.T) {
 	bubble(t, ax.Config{Rate: ax.PerMinute(1)}, func(t *tester) {
