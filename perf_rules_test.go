@@ -226,7 +226,7 @@ func TestAllocationsOfAFreeDo(t *testing.T) {
 			panic(err)
 		}
 	})
-	require.LessOrEqual(t, allocs-1, 6.0, "beside the Executor's own response")
+	require.LessOrEqual(t, allocs-1, 3.0, "beside the Executor's own response")
 }
 
 // A queued Call, with all that the scheduler keeps for it.
