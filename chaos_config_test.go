@@ -40,7 +40,10 @@ func (d *chaos) config() Config {
 		cfg.StrictPriority, cfg.AgingStep = true, 0
 	}
 	if odds(2) && chaosWith("swift") { // tasks may go without the mutex
-		cfg.OnEvent, cfg.Rate, d.swift = nil, nil, true
+		cfg.Rate, d.swift = nil, true
+		if odds(2) {
+			cfg.OnEvent = nil
+		}
 		if odds(2) {
 			cfg.Dedupe = nil
 		}
