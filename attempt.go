@@ -34,6 +34,7 @@ type attempt struct {
 	alarm   alarm    // its flight's: attempt timeout, backoff, QueueTimeout of a retry
 
 	stage     attemptStage
+	stamped   bool // began is when it was sent
 	single    bool // Transport(): the caller follows redirects itself
 	unlisted  bool // the mutex does not know of it: it watches for Close itself
 	due       bool // its time is over; guarded by s.mu
@@ -195,6 +196,8 @@ func (a *attempt) Err() error {
 		return a.err
 	case a.watched != nil && a.watched.Err() != nil:
 		return a.watched.Err()
+	case a.unlisted && a.s.life.Err() != nil:
+		return context.Canceled
 	case a.deadline != never && a.s.now() >= a.deadline:
 		return context.DeadlineExceeded
 	}

@@ -122,7 +122,7 @@ func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
 func (s *Scheduler) extendLocked(f *flight, d time.Duration, now instant) {
 	f.attemptTimeout = d
 	at := f.at
-	if f.state != flightRunning || at == nil || at.due || !at.stage.begun() || at.hopping != nil {
+	if f.state != flightRunning || at == nil || at.due || !at.stamped || at.hopping != nil {
 		return
 	}
 	t := never

@@ -60,6 +60,28 @@ func (c *caller) tellAdmission() {
 	c.ev.drain(c.s)
 }
 
+// tellAdmittedLone is tellAdmission on the goroutine that is to drive f: a
+// listener that ends it must not take along what f holds.
+func (c *caller) tellAdmittedLone(f *flight) {
+	if c.ev == nil {
+		return
+	}
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		c.ev.drain(c.s)
+		c.s.cancelCaller(c, errAttemptAborted)
+		if f != nil && f.lone && f.at != nil {
+			c.s.finishAttempt(f, f.at, outcome{err: errAttemptAborted, final: true, caller: true, unsent: true})
+		}
+		c.finish()
+	}()
+	c.tellAdmission()
+	returned = true
+}
+
 // fill completes an event of c.
 func (c *caller) fill(e Event) Event {
 	e.Time = c.s.wall(c.s.now())

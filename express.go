@@ -109,7 +109,7 @@ func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, 
 	}
 	r, resp, err := x.attempt()
 	if r != nil {
-		x.tellEnd(r)
+		x.end(r)
 		return r, nil, true
 	}
 	r, err = x.f.carryOn(x.adopt(), &x.at, resp, err)
@@ -130,25 +130,35 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 	at.s, at.f, at.values, at.watched, at.single, at.n = s, f, ctx, ctx, w.single, 1
 	at.hold = hold{lane: l, owner: s.nobody, slot: true, judged: l.brk != nil}
 	at.began, at.deadline, at.unlisted, at.express = now, never, true, x
+	at.stamped = true
 	at.stage.begin()
-	if s.rates.exact() || l.rates.exact() {
-		x.called()
-	}
 	if d := f.attemptTimeout; d > 0 {
 		at.limit = d
 		at.deadline = at.began.add(d)
 	}
-	x.heard = s.heard()
+	if x.heard = s.heard(); x.heard {
+		s.alive.Add(1) // until all has been told
+	}
 }
 
-// called tells the windows when the executor is called. Somebody may have come
-// meanwhile who waits for just that.
-func (x *express) called() {
+// sent stamps the moment at which the executor is called, where that is not the
+// one of the start, and tells the windows. Somebody may have come meanwhile who
+// waits for just that.
+func (x *express) sent() {
 	s, l := x.f.s, x.f.lane
+	exact := s.rates.exact() || l.rates.exact()
+	if !exact && !x.heard {
+		return
+	}
 	x.at.began = s.now()
-	s.rates.called(x.at.began)
-	l.rates.called(x.at.began)
-	s.handOn(l, l.gate.isGuarded() || s.gate.isGuarded())
+	if d := x.at.limit; d > 0 {
+		x.at.setDeadline(x.at.began.add(d))
+	}
+	if exact {
+		s.rates.called(x.at.began)
+		l.rates.called(x.at.began)
+		s.handOn(l, l.gate.isGuarded() || s.gate.isGuarded())
+	}
 }
 
 // tell tells an event of a task whose goroutine is the only one that knows it.
@@ -164,15 +174,19 @@ func (x *express) tellBegin() {
 	x.tell(x.at.began, Event{Kind: EventStarted, Attempt: 1, Context: &x.at})
 }
 
-// tellEnd tells of a success; its last event also if a listener ends the goroutine
-// at the one before.
-func (x *express) tellEnd(r *Response) {
+// end gives the slot back and tells of the success; all of it also if a listener
+// ends the goroutine.
+func (x *express) end(r *Response) {
+	s, l := x.f.s, x.f.lane
 	if !x.heard {
+		s.passBack(l)
 		return
 	}
+	defer s.aliveLess()
 	took := x.at.took
 	now := x.at.began.add(took)
 	defer x.tell(now, Event{Kind: EventSucceeded, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.f.values})
+	s.passBack(l)
 	x.tell(now, Event{Kind: EventAttemptDone, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.f.values})
 }
 
@@ -191,6 +205,7 @@ func (x *express) attempt() (r *Response, resp *http.Response, err error) {
 	if x.heard {
 		x.tellBegin()
 	}
+	x.sent()
 	resp, err = runExecutor(&x.at, x.f.s.exec, x.f.task)
 	if err == nil && x.c == nil && x.ordinary(resp) {
 		r, err = x.succeed(resp)
@@ -240,7 +255,6 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 	a.Response.Response = resp
 	a.Attempts, a.Seq = 1, f.rank.seq
 	at.took = took
-	s.passBack(l)
 	return &a.Response, nil
 }
 
@@ -274,7 +288,9 @@ func (x *express) adopt() *caller {
 		c.ev = new(outbox)
 	}
 	x.c = c
-	s.alive.Add(1)
+	if !x.heard { // else it has been counted
+		s.alive.Add(1)
+	}
 	s.count.attempts.Add(1)
 	s.mu.Lock()
 	defer s.unlock()

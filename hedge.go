@@ -105,6 +105,7 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome)
 				}
 				return got.at, got.out
 			}
+			f.s.countUnsent(f, got)
 			f.s.finishLoser(got)
 		}
 	}
@@ -192,12 +193,24 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 	if running == 0 && granted { // permitted at this very moment, never sent
 		s.giveBackLocked(&other.hold, now)
 	}
+	if granted && other.stage.forestall() {
+		f.attempts--
+	}
 	s.dispatchLocked(now)
 	s.unlock()
 	other.cancel(context.Canceled, errHedgeLost)
 	if running > 0 {
 		go func() { s.finishLoser(<-results) }() // ends with the attempt, which has just been cancelled
 	}
+}
+
+// countUnsent leaves out of f's attempts one of two that was never sent.
+func (s *Scheduler) countUnsent(f *flight, l landed) {
+	s.mu.Lock()
+	if l.out.unsent {
+		f.attempts--
+	}
+	s.unlock()
 }
 
 // leaveDeaf leaves attempts that do not notice their end to themselves. They keep
@@ -214,6 +227,7 @@ func (s *Scheduler) leaveDeaf(f *flight, running []*attempt, h *hedge, results <
 	}
 	stand := f.newAttempt(hold{})
 	stand.began = first.began
+	stand.stage.begin() // as first has
 	f.at = stand
 	s.dispatchLocked(now)
 	s.unlock()

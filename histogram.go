@@ -86,14 +86,15 @@ func (h *histogram) record(d time.Duration) {
 		h.counts.CompareAndSwap(nil, new(histogramCounts))
 		counts = h.counts.Load()
 	}
-	h.total.Add(1)
 	weight := h.weight.Add(1)
 	if weight > histogramMost {
+		h.total.Add(1)
 		h.weight.Add(-1) // whoever is halving is held up: better lose a record than a count
 		return
 	}
 	i := histogramIndex(d)
 	counts.add(i)
+	h.total.Add(1) // after it: who has seen this one counted has seen it
 	if weight >= histogramFull && h.decaying.CompareAndSwap(false, true) {
 		h.weight.Add(-counts.halve())
 		h.decaying.Store(false)

@@ -238,17 +238,26 @@ func (f *flight) crashed(at *attempt) {
 func (f *flight) try(at *attempt) outcome {
 	s := f.s
 	if err, cause := at.ending(); err != nil {
-		out := at.ended(err, cause)
-		out.unsent = at.stage.forestall()
-		return out
+		return f.forestalled(at, at.ended(err, cause))
 	}
 	if !at.stage.begin() {
 		return outcome{err: context.Canceled, final: true, caller: true, unsent: true}
 	}
-	s.sent(at)
 	f.tellStarted(at, Event{Kind: EventStarted, Attempt: at.n, Waited: at.waited})
+	s.sent(at)
 	resp, err := f.execute(at)
 	return f.digest(at, resp, err)
+}
+
+// forestalled is the outcome of an attempt that ended before it was sent. If its
+// grant was lost, it may have another.
+func (f *flight) forestalled(at *attempt, out outcome) outcome {
+	out.unsent = at.stage.forestall()
+	if !out.caller {
+		out.arrived = f.s.now()
+		f.plan(at, &out)
+	}
+	return out
 }
 
 // digest reads an answer as far as it is kept in memory, and judges it.
@@ -408,7 +417,7 @@ func (s *Scheduler) sent(at *attempt) {
 
 // begun stamps and counts an attempt: for a shared flight under the mutex.
 func (s *Scheduler) begun(at *attempt) {
-	at.began = s.now()
+	at.began, at.stamped = s.now(), true
 	s.count.attempts.Add(1)
 	at.hold.lane.stats.attempts.Add(1)
 	if at.n == 1 {

@@ -156,6 +156,7 @@ func New(client *http.Client, cfg Config) (*Scheduler, error) {
 		l := &s.cfg.Lanes[i]
 		s.listed[l.Name] = newLane(s, l.Name, s.cfg.lanePolicy(l), true)
 		s.lanes.set(l.Name, s.listed[l.Name])
+		s.fixLaneLocked(s.listed[l.Name], 0)
 	}
 	s.specialLocked()
 	return s, nil
@@ -306,7 +307,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 		c.done = make(chan struct{})
 	}
 	s.unlock()
-	c.tellAdmission()
+	c.tellAdmittedLone(f)
 	switch {
 	case f == nil: // answered or refused at once
 	case f.lone:
@@ -394,6 +395,15 @@ func (s *Scheduler) cancelCaller(c *caller, err error) bool {
 	return ended
 }
 
+// unsentFor tells whether the running attempt has not been sent when c leaves; if
+// c is the last to do so, it never will be.
+func (f *flight) unsentFor(c *caller) bool {
+	if f.callers.len() > 1 {
+		return !f.at.stage.begun()
+	}
+	return f.at.stage.forestall()
+}
+
 // canceledLocked is the result of a caller that was made to leave.
 func (c *caller) canceledLocked(err error) *result {
 	res := &result{kind: EventCanceled, op: "admit", err: err}
@@ -404,7 +414,7 @@ func (c *caller) canceledLocked(err error) *result {
 			res.retryIn = f.last().retry.after
 		}
 		switch {
-		case f.state == flightRunning && f.callers.len() == 1 && c.kind == 0 && f.at.stage.forestall():
+		case f.state == flightRunning && c.kind == 0 && f.unsentFor(c):
 			res.attempts--
 			res.op = "queue"
 			if res.attempts > 0 {

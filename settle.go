@@ -53,11 +53,11 @@ func (f *flight) waitedInAll() time.Duration {
 func (f *flight) result() *result {
 	res := &f.buffers().res
 	*res = result{attempts: int(f.attempts), waited: f.waitedInAll(), retryIn: f.last().retry.after, last: f.answer}
-	if out := f.last(); out.unsent {
+	if out := f.last(); out.unsent && out.caller {
 		res.kind, res.op, res.err = EventCanceled, f.waitOp(), out.err
 		return res
 	}
-	if f.attempts == 0 {
+	if f.attempts == 0 && f.refusal != nil {
 		res.kind, res.op, res.err = EventRejected, f.refusedOp.String(), f.refusal
 		res.retryIn = retryHint(f.refusal)
 		return res
@@ -250,12 +250,18 @@ func (c *caller) finish() (*Response, error) {
 		c.task.closeBody()
 	}
 	resp, err := c.answer()
-	c.tellEnd(resp, err)
-	c.s.aliveLess()
+	c.tellLast(resp, err)
 	if p := c.res.panicked; p != nil {
 		panic(p.Value)
 	}
 	return resp, err
+}
+
+// tellLast tells the terminal event: then the task is over, also if a listener
+// ends the goroutine.
+func (c *caller) tellLast(resp *Response, err error) {
+	defer c.s.aliveLess()
+	c.tellEnd(resp, err)
 }
 
 // answer builds what Do returns: a response of c's own.

@@ -16,13 +16,13 @@ type spacing struct {
 
 // spaced is what the starts so far leave.
 type spaced struct {
-	last  instant // what the latest one counts as
-	floor instant // the earliest moment of the next, however late that one was
+	last instant // what the latest one counts as
+	real instant // when it was
 }
 
 // newSpacing has seen no start.
 func newSpacing() spacing {
-	none := spaced{last: math.MinInt64, floor: math.MinInt64}
+	none := spaced{last: math.MinInt64, real: math.MinInt64}
 	return spacing{spaced: none, before: none, taken: math.MinInt64}
 }
 
@@ -35,7 +35,7 @@ const (
 func (s *spacing) planned() instant { return s.last.add(s.gap) }
 
 // due is the earliest moment of the next start, even if long past.
-func (s *spacing) due() instant { return max(s.planned(), s.floor) }
+func (s *spacing) due() instant { return max(s.planned(), s.real.add(s.gap/5*leastGap)) }
 
 // take records a start now, which could have been at due. If that was later than
 // lag ago, only the timer made it late, and it counts as made when it was planned.
@@ -44,7 +44,7 @@ func (s *spacing) due() instant { return max(s.planned(), s.floor) }
 func (s *spacing) take(now, due instant, lag time.Duration, taken instant) {
 	planned := s.planned()
 	s.before, s.taken = s.spaced, taken
-	s.last, s.floor = now, now.add(s.gap/5*leastGap)
+	s.last, s.real = now, now
 	if now-instant(lag) <= due && now.sub(planned) <= max(mostLate, s.gap) {
 		s.last = planned
 	}

@@ -25,10 +25,11 @@ type streamOptions struct {
 type stream struct {
 	streamOptions
 	rc       io.ReadCloser
-	upgraded bool        // both directions are the caller's; EOF ends only one of them
-	closed   atomic.Bool // rc is
-	ended    atomic.Bool // onEnd was or is being called
-	timer    *time.Timer // belongs to the goroutine that reads
+	upgraded bool            // both directions are the caller's; EOF ends only one of them
+	closed   atomic.Bool     // rc is
+	ended    atomic.Bool     // onEnd was or is being called
+	timer    *time.Timer     // belongs to the goroutine that reads
+	leak     runtime.Cleanup // of the Body; keeps the stream, so it must be stopped
 
 	mu  sync.Mutex
 	err error // what every further Read returns
@@ -37,8 +38,7 @@ type stream struct {
 // streamBody is the Body of a streamed answer. Like those of package http it
 // allows Close, not another Read, beside a Read.
 type streamBody struct {
-	s    *stream
-	leak runtime.Cleanup
+	s *stream
 }
 
 // upgradedBody is the Body of a 101: the connection itself.
@@ -50,11 +50,11 @@ func newStreamBody(rc io.ReadCloser, o streamOptions) (*stream, io.ReadCloser) {
 	s := &stream{streamOptions: o, rc: rc}
 	if _, s.upgraded = rc.(io.Writer); s.upgraded {
 		b := &upgradedBody{streamBody{s: s}}
-		b.leak = runtime.AddCleanup(b, (*stream).forgotten, s)
+		s.leak = runtime.AddCleanup(b, (*stream).forgotten, s)
 		return s, b
 	}
 	b := &streamBody{s: s}
-	b.leak = runtime.AddCleanup(b, (*stream).forgotten, s)
+	s.leak = runtime.AddCleanup(b, (*stream).forgotten, s)
 	return s, b
 }
 
@@ -76,7 +76,7 @@ func (b *streamBody) Close() error {
 // then it keeps b from being collected in the middle of its own method.
 func (b *streamBody) watchOver() {
 	if b.s.closed.Load() {
-		b.leak.Stop()
+		b.s.leak.Stop()
 	}
 	runtime.KeepAlive(b)
 }
@@ -145,6 +145,7 @@ func (s *stream) abort(err error) {
 	s.verdict(err)
 	s.tearDown()
 	s.end(err)
+	s.leak.Stop() // nobody may ever have had the Body: what leads to it is let go
 }
 
 // forgotten ends a stream that nobody can read or close any more.
