@@ -408,7 +408,7 @@ func (s *Scheduler) sent(at *attempt) {
 	}
 	s.mu.Lock()
 	s.begun(at)
-	if at.limit > 0 && at.timedByFlight() && f.at == at && f.state == flightRunning {
+	if at.limit > 0 && !at.due && at.timedByFlight() && f.at == at && f.state == flightRunning {
 		s.alarmLocked(f, at.began.add(at.limit))
 	}
 	s.calledLocked(&at.hold, at.began)

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -367,4 +368,19 @@ func TestD4ClosedStreamIsForgottenSilently(t *testing.T) {
 	require.Equal(t, errForgotten, collected(t, ended))
 	runtime.GC()
 	require.Empty(t, text.String())
+}
+
+// A Body that nobody was given, for its caller had left, is reachable from its
+// own stream: once that was aborted nothing of both stays.
+func TestStreamAbortedBeforeItsBodyWasGiven(t *testing.T) {
+	var gone atomic.Bool
+	func() {
+		rc := &struct{ io.ReadCloser }{io.NopCloser(strings.NewReader("body"))}
+		runtime.AddCleanup(rc, func(gone *atomic.Bool) { gone.Store(true) }, &gone)
+		var kept struct{ body io.ReadCloser }
+		s, body := newStreamBody(rc, streamOptions{onEnd: func(error) { _ = kept.body.(*streamBody).s }})
+		kept.body = body
+		s.abort(io.ErrClosedPipe)
+	}()
+	require.Eventually(t, func() bool { runtime.GC(); return gone.Load() }, 5*time.Second, time.Millisecond)
 }
