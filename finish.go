@@ -304,6 +304,9 @@ func (f *flight) goOnWithout(at *attempt, out outcome) {
 	s.mu.Lock()
 	now := s.now()
 	s.recordLocked(at, &out, now)
+	if l := at.hold.lane; l != nil { // a probe may be free, though the slot is not
+		s.fixLaneLocked(l, now)
+	}
 	v := s.nextLocked(f, &out, now)
 	*f.last() = out
 	ready := make(chan signal, 1) // the old one is the abandoned goroutine's

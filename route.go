@@ -66,9 +66,6 @@ func (r *routes) add(k routeKey, pattern, lane string) {
 	r.muxes[k].Handle(pattern, http.NotFoundHandler())
 }
 
-// empty tells that no pattern is configured: hosts have their own lanes.
-func (r *routes) empty() bool { return len(r.muxes) == 0 }
-
 // find is the name of the lane of a request, "" if none is configured for it.
 func (r *routes) find(method string, u *url.URL) string {
 	if len(r.muxes) == 0 {

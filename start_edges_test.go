@@ -220,6 +220,46 @@ func TestHedgeGrantedTooLateIsNoAttempt(t *testing.T) {
 	}
 }
 
+// losesProbe is a governor that takes back its second grant after 100 ms.
+type losesProbe struct{ asked atomic.Int32 }
+
+func (g *losesProbe) Acquire(context.Context, ax.Ask) (ax.Grant, error) {
+	lost := make(chan struct{})
+	if g.asked.Add(1) == 2 {
+		time.AfterFunc(100*time.Millisecond, func() { close(lost) })
+	}
+	return ax.Grant{Lost: lost, Release: func() {}}, nil
+}
+
+// TestF6ProbeOfADeafAttempt: an attempt whose grant was lost proves nothing, so its
+// probe is free for the next task at once, though a deaf executor keeps its slot.
+func TestF6ProbeOfADeafAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var starts []time.Duration
+		s := qReal(t, ax.Config{
+			Governor: &losesProbe{}, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Second}, Hosts: &ax.Lane{NoRetry: true},
+		}, func(context.Context, *ax.Task) (*http.Response, error) {
+			starts = append(starts, time.Since(begin))
+			switch len(starts) {
+			case 1:
+				return nil, errors.New("down")
+			case 2:
+				time.Sleep(10 * time.Second) // deaf
+			}
+			return &http.Response{StatusCode: 200}, nil
+		})
+		var calls []*ax.Call
+		for range 3 {
+			calls = append(calls, s.Submit(t.Context(), ax.Must(ax.Request{URL: at("/")}.Task())))
+			synctest.Wait()
+		}
+		_, err := calls[2].Result()
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{0, time.Second, 1105 * time.Millisecond}, starts)
+	})
+}
+
 // losesFirst is a governor whose first grant is lost before anybody has it.
 type losesFirst struct{ asked atomic.Int32 }
 
