@@ -39,7 +39,6 @@ type lane struct {
 	node     heapNode[*lane]
 	alarm    alarm
 	gone     bool // forgotten: who still knows it must ask anew
-	exact    bool // its rates must be told of calls
 
 	plainPolicy bool          // no policy that asks for more than express gives
 	generation  atomic.Uint32 // the breaker's, while undisturbed
