@@ -19,8 +19,8 @@ type transport struct {
 // own, redirects included, which the client follows as ever; what the context
 // says (ContextWith) counts. An answer of unknown length is streamed, one of
 // known length up to MaxBodyBytes is buffered. A stale answer (Fallback.Stale) has
-// an Age header. Errors are *Error, but net/http puts one of its own in place of
-// it when client.Timeout fires, which covers waiting and retries too.
+// an Age header. Errors are *Error, but net/http may put one of its own in place
+// of it when client.Timeout fires, which covers waiting and retries too.
 func (s *Scheduler) Transport() http.RoundTripper { return &transport{s: s} }
 
 // TransportWith is Transport with defaults for one client's requests: the
