@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -236,12 +237,16 @@ func (g *losesProbe) Acquire(context.Context, ax.Ask) (ax.Grant, error) {
 func TestF6ProbeOfADeafAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
+		var mu sync.Mutex
 		var starts []time.Duration
 		s := qReal(t, ax.Config{
 			Governor: &losesProbe{}, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Second}, Hosts: &ax.Lane{NoRetry: true},
 		}, func(context.Context, *ax.Task) (*http.Response, error) {
+			mu.Lock()
 			starts = append(starts, time.Since(begin))
-			switch len(starts) {
+			n := len(starts)
+			mu.Unlock()
+			switch n {
 			case 1:
 				return nil, errors.New("down")
 			case 2:
@@ -256,6 +261,8 @@ func TestF6ProbeOfADeafAttempt(t *testing.T) {
 		}
 		_, err := calls[2].Result()
 		require.NoError(t, err)
+		mu.Lock()
+		defer mu.Unlock()
 		require.Equal(t, []time.Duration{0, time.Second, 1105 * time.Millisecond}, starts)
 	})
 }
