@@ -34,7 +34,7 @@ func TestPageShowsAScriptedLoad(t *testing.T) {
 	require.Contains(t, b.text(`#lanes tr[data-key="api"]`), "2 of 2")
 	require.Equal(t, "open", b.text(`#lanes tr[data-key="down"] .badge`))
 	require.Equal(t, []string{"GET https://api.example/urgent", "GET https://fast.example/held/b", "GET https://api.example/low"}, b.texts("#queue .url"))
-	require.Equal(t, []string{"queued", "parked", "queued"}, b.texts("#queue .badge"))
+	require.Equal(t, []string{"queued for a slot of its lane", "parked for its owner's budget", "queued for a slot of its lane"}, b.texts("#queue .badge"))
 	require.Equal(t, []string{"alice"}, b.texts("#owners tbody th"))
 
 	const left = `parseFloat(document.querySelector(".notice.bad .left").textContent)`
