@@ -26,7 +26,6 @@ type attempt struct {
 	hopping *waiter         // of the hop under way; guarded by s.mu
 	waited  time.Duration   // before it, in the queue
 	limit   time.Duration   // its AttemptTimeout
-	took    time.Duration   // of an express one that succeeded
 	answer  *http.Response  // the executor's; its goroutine's alone
 	stream  *stream
 	quit    func()   // ends what its context is from, once its stream has ended; guarded by s.mu

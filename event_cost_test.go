@@ -20,7 +20,7 @@ func eventPair(t *testing.T) (silent, heard func(), told *int) {
 	}
 	call := func(onEvent func(ax.Event)) func() {
 		s := qReal(t, ax.Config{
-			Rate: ax.PerSecond(1_000_000), Retry: &ax.Retry{}, Breaker: &ax.Breaker{}, OnEvent: onEvent,
+			Rate: []ax.Rate{{Limit: 1_000_000_000, Burst: 1_000_000}}, Retry: &ax.Retry{}, Breaker: &ax.Breaker{}, OnEvent: onEvent,
 		}, exec)
 		task := ax.Must(ax.Request{URL: "http://a.test/"}.Task())
 		return func() {
@@ -58,5 +58,9 @@ func TestEventCostsATenth(t *testing.T) {
 		}
 	}
 	quiet, loud := batch(silent), batch(heard)
-	qAtMost(t, 7, func() time.Duration { return quiet() / 5 }, loud)
+	bestQuiet, bestLoud := quiet(), loud()
+	for round := 0; round < 400 && (round < 5 || bestLoud > bestQuiet*7/5); round++ { // a busy machine makes a round longer, never shorter
+		bestQuiet, bestLoud = min(bestQuiet, quiet()), min(bestLoud, loud())
+	}
+	require.LessOrEqual(t, bestLoud, bestQuiet*7/5)
 }

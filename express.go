@@ -22,8 +22,9 @@ import (
 type express struct {
 	f     flight
 	at    attempt
-	c     *caller // once adopted
-	heard bool    // somebody listened when it began
+	c     *caller       // once adopted
+	took  time.Duration // once it has succeeded
+	heard bool          // somebody listened when it began
 }
 
 // expressLane is the lane by which t may go without the mutex, or nil: nothing
@@ -183,7 +184,7 @@ func (x *express) end(r *Response) {
 		return
 	}
 	defer s.aliveLess()
-	took := x.at.took
+	took := x.took
 	now := x.at.began.add(took)
 	defer x.tell(now, Event{Kind: EventSucceeded, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.f.values})
 	s.passBack(l)
@@ -254,7 +255,7 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 	l.noteSuccess(now, took)
 	a.Response.Response = resp
 	a.Attempts, a.Seq = 1, f.rank.seq
-	at.took = took
+	x.took = took
 	return &a.Response, nil
 }
 
