@@ -70,12 +70,11 @@ func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 		s.sleepLocked(l, g.RetryIn, asked, now)
 		s.refuseNoWaitLocked(l, now)
 	default:
-		at = s.grantLocked(l, &h, g.Release, now)
+		at = s.grantLocked(l, &h, &grant{g.Release, make(chan struct{})}, now)
 	}
 	var released chan struct{}
 	if at != nil && g.Lost != nil {
-		released = make(chan struct{})
-		at.hold.released = released
+		released = at.hold.grant.released
 	}
 	if at == nil {
 		s.giveBackLocked(&h, now)
@@ -138,7 +137,7 @@ func (s *Scheduler) wakeLaneLocked(l *lane, r rank, now instant) {
 
 // grantLocked starts the lane's best task of this moment with the reserved
 // permit h; nil if there is none, or the lane has closed meanwhile.
-func (s *Scheduler) grantLocked(l *lane, h *hold, release func(), now instant) *attempt {
+func (s *Scheduler) grantLocked(l *lane, h *hold, g *grant, now instant) *attempt {
 	if s.state == lifeClosed || l.held || s.held || l.until > now || h.judged && !l.brk.holds(h.permit) {
 		return nil
 	}
@@ -153,7 +152,7 @@ func (s *Scheduler) grantLocked(l *lane, h *hold, release func(), now instant) *
 		}
 		s.dropLocked(w, now)
 		s.passOwnerLocked(h, w.owner, now)
-		h.release = release
+		h.grant = g
 		s.startLocked(w, *h, now)
 		s.fixOwnerLocked(w.owner, now)
 		if w.at != nil {

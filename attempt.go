@@ -14,23 +14,18 @@ import (
 // for Done: an executor that never blocks pays for neither.
 type attempt struct {
 	s       *Scheduler
-	f       *flight
+	f       *flight // nil while express
+	task    *Task
 	values  context.Context // the first caller's
-	outer   *attempt        // the innermost of those that this one runs inside of
-	depth   int             // how many they are
-	n       int             // 1 = the flight's first
 	hold    hold            // guarded by s.mu
 	policy  *lanePolicy     // of the lane it is in
 	began   instant         // when the executor was called; hops start it anew
-	refused error           // what a hop was refused with
-	hopping *waiter         // of the hop under way; guarded by s.mu
 	waited  time.Duration   // before it, in the queue
 	limit   time.Duration   // its AttemptTimeout
 	answer  *http.Response  // the executor's; its goroutine's alone
-	stream  *stream
-	quit    func()   // ends what its context is from, once its stream has ended; guarded by s.mu
-	express *express // while unlisted: what it may become
-	alarm   alarm    // its flight's: attempt timeout, backoff, QueueTimeout of a retry
+	express *express        // which it is part of, or nil
+	more    atomic.Pointer[attemptExtras]
+	n       int32 // 1 = the flight's first
 
 	stage     attemptStage
 	stamped   bool // began is when it was sent
@@ -41,17 +36,92 @@ type attempt struct {
 
 	over     bool // its executor has returned and its body is read; from here on guarded by mu
 	watching bool // it stands in s.watching
+	bound    bound
 	mu       sync.Mutex
-	watched  context.Context // whose end is the attempt's; nil = a flight's, whose callers come and go
-	done     chan struct{}   // made when first asked for
-	err      error           // Canceled or DeadlineExceeded, once ended
-	cause    error
 	deadline instant     // of the attempt itself; never = none
-	timer    *time.Timer // only with watched: a flight's deadline is an alarm
-	unwatch  func() bool // stops watching
-	children *afterEnd   // what runs when it ends: a list
-	next     *attempt    // in s.watching; guarded by its mutex
+	end      *attemptEnd // nil before
+	watch    *attemptWatch
+}
+
+// attemptExtras is what few attempts have: nested ones, hops, streams.
+type attemptExtras struct {
+	outer   *attempt // the innermost of those that this one runs inside of
+	depth   int      // how many they are
+	refused error    // what a hop was refused with
+	hopping *waiter  // of the hop under way; guarded by s.mu
+	stream  *stream
+	quit    func() // ends what its context is from, once its stream has ended; guarded by s.mu
+}
+
+// attemptEnd is how an attempt ended.
+type attemptEnd struct {
+	err   error // Canceled or DeadlineExceeded
+	cause error
+}
+
+// quietEnd is that of one which nobody watched.
+var quietEnd = &attemptEnd{context.Canceled, errAttemptOver}
+
+// attemptWatch is what it takes to end an attempt while somebody looks.
+type attemptWatch struct {
+	done     chan struct{}
+	reader   context.Context // with boundReader
+	timer    *time.Timer     // not with boundFlight: a flight's deadline is an alarm
+	unwatch  func() bool     // stops watching
+	children *afterEnd       // what runs when it ends: a list
+	next     *attempt        // in s.watching; guarded by its mutex
 	prev     *attempt
+}
+
+// bound says whose end is the attempt's, beside its own.
+type bound uint8
+
+const (
+	boundFlight bound = iota // the flight's, whose callers come and go
+	boundCaller              // the only caller's
+	boundReader              // the one's who is left to read the body
+	boundNobody
+)
+
+// extras makes room for what few attempts have.
+func (a *attempt) extras() *attemptExtras {
+	if m := a.more.Load(); m != nil {
+		return m
+	}
+	a.more.CompareAndSwap(nil, new(attemptExtras))
+	return a.more.Load()
+}
+
+var noExtras attemptExtras // never changed
+
+// rare is what few attempts have, to look at.
+func (a *attempt) rare() *attemptExtras {
+	if m := a.more.Load(); m != nil {
+		return m
+	}
+	return &noExtras
+}
+
+// outer is the innermost attempt that a runs inside of, or nil.
+func (a *attempt) outer() *attempt { return a.rare().outer }
+
+// hopping is the wait of a hop under way, or nil; guarded by s.mu.
+func (a *attempt) hopping() *waiter { return a.rare().hopping }
+
+// stream is the body that is still arriving, or nil.
+func (a *attempt) stream() *stream { return a.rare().stream }
+
+// watched is the context whose end is the attempt's, nil for a flight's.
+func (a *attempt) watched() context.Context {
+	switch a.bound {
+	case boundCaller:
+		return a.values
+	case boundReader:
+		return a.watch.reader
+	case boundNobody:
+		return context.Background()
+	}
+	return nil
 }
 
 // attemptStage decides between two who may come together: whoever calls the
@@ -98,9 +168,9 @@ func (l *attemptList) add(a *attempt) bool {
 	if l.closed {
 		return false
 	}
-	a.next = l.first
-	if a.next != nil {
-		a.next.prev = a
+	a.watch.next = l.first
+	if l.first != nil {
+		l.first.watch.prev = a
 	}
 	l.first = a
 	return true
@@ -109,15 +179,16 @@ func (l *attemptList) add(a *attempt) bool {
 func (l *attemptList) remove(a *attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.prev != nil {
-		a.prev.next = a.next
+	next, prev := a.watch.next, a.watch.prev
+	if prev != nil {
+		prev.watch.next = next
 	} else if l.first == a {
-		l.first = a.next
+		l.first = next
 	}
-	if a.next != nil {
-		a.next.prev = a.prev
+	if next != nil {
+		next.watch.prev = prev
 	}
-	a.next, a.prev = nil, nil
+	a.watch.next, a.watch.prev = nil, nil
 }
 
 // end cancels what is listed, and lets nothing in any more.
@@ -125,7 +196,7 @@ func (l *attemptList) end() {
 	var all []*attempt
 	l.mu.Lock()
 	l.closed = true
-	for a := l.first; a != nil; a = a.next {
+	for a := l.first; a != nil; a = a.watch.next {
 		all = append(all, a)
 	}
 	l.mu.Unlock()
@@ -142,7 +213,7 @@ type ownKey struct{}
 // attemptFrom is the innermost unfinished attempt of s that ctx belongs to.
 func (s *Scheduler) attemptFrom(ctx context.Context) *attempt {
 	at, _ := ctx.Value(attemptKey{}).(*attempt)
-	for ; at != nil; at = at.outer {
+	for ; at != nil; at = at.outer() {
 		if at.s == s && !at.isOver() {
 			return at
 		}
@@ -170,7 +241,7 @@ func (a *attempt) Value(key any) any {
 // Deadline is the earlier of the attempt's and the caller's.
 func (a *attempt) Deadline() (time.Time, bool) {
 	a.mu.Lock()
-	own, watched := a.deadline, a.watched
+	own, watched := a.deadline, a.watched()
 	a.mu.Unlock()
 	var theirs time.Time
 	var ok bool
@@ -188,19 +259,8 @@ func (a *attempt) Deadline() (time.Time, bool) {
 
 // Err tells whether the attempt has ended, also when nobody watches.
 func (a *attempt) Err() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.err != nil:
-		return a.err
-	case a.watched != nil && a.watched.Err() != nil:
-		return a.watched.Err()
-	case a.unlisted && a.s.life.Err() != nil:
-		return context.Canceled
-	case a.deadline != never && a.s.now() >= a.deadline:
-		return context.DeadlineExceeded
-	}
-	return nil
+	err, _ := a.ending()
+	return err
 }
 
 // Done starts the watch on the caller and the timer, the first time.
@@ -211,33 +271,42 @@ func (a *attempt) Done() <-chan struct{} {
 }
 
 func (a *attempt) doneLocked() <-chan struct{} {
-	if a.done != nil {
-		return a.done
+	w := a.watchLocked()
+	if w.done == nil {
+		w.done = make(chan struct{})
+		if a.end != nil {
+			close(w.done)
+		} else {
+			a.armLocked()
+		}
 	}
-	a.done = make(chan struct{})
-	if a.err != nil {
-		close(a.done)
-		return a.done
-	}
-	a.watchLocked()
-	return a.done
+	return w.done
 }
 
-// watchLocked starts what will end the attempt: the caller's end, the timeout.
-func (a *attempt) watchLocked() {
-	if a.watched == nil {
+// watchLocked makes room for a watch.
+func (a *attempt) watchLocked() *attemptWatch {
+	if a.watch == nil {
+		a.watch = new(attemptWatch)
+	}
+	return a.watch
+}
+
+// armLocked starts what will end the attempt: the caller's end, the timeout.
+func (a *attempt) armLocked() {
+	ctx, w := a.watched(), a.watch
+	if ctx == nil {
 		return
 	}
-	if ctx := a.watched; a.unwatch == nil && ctx.Done() != nil {
-		a.unwatch = context.AfterFunc(ctx, func() { a.cancel(ctx.Err(), context.Cause(ctx)) })
+	if w.unwatch == nil && ctx.Done() != nil {
+		w.unwatch = context.AfterFunc(ctx, func() { a.cancel(ctx.Err(), context.Cause(ctx)) })
 	}
 	if a.unlisted && !a.watching {
 		if a.watching = a.s.watching.add(a); !a.watching {
 			go a.cancel(context.Canceled, ErrClosed) // ends at once: it needs a.mu
 		}
 	}
-	if a.deadline != never && a.timer == nil {
-		a.timer = time.AfterFunc(a.deadline.sub(a.s.now()), a.timeout)
+	if a.deadline != never && w.timer == nil {
+		w.timer = time.AfterFunc(a.deadline.sub(a.s.now()), a.timeout)
 	}
 }
 
@@ -245,16 +314,16 @@ func (a *attempt) watchLocked() {
 func (a *attempt) AfterFunc(f func()) (stop func() bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err != nil {
+	if a.end != nil {
 		go f() // ends when the child has been told
 		return func() bool { return false }
 	}
 	a.doneLocked()
-	child := &afterEnd{run: f, next: a.children, listed: true}
+	child := &afterEnd{run: f, next: a.watch.children, listed: true}
 	if child.next != nil {
 		child.next.prev = child
 	}
-	a.children = child
+	a.watch.children = child
 	return func() bool { return a.forget(child) }
 }
 
@@ -269,7 +338,7 @@ func (a *attempt) forget(child *afterEnd) bool {
 	if child.prev != nil {
 		child.prev.next = child.next
 	} else {
-		a.children = child.next
+		a.watch.children = child.next
 	}
 	if child.next != nil {
 		child.next.prev = child.prev
@@ -290,39 +359,44 @@ func (a *attempt) timeout() {
 // cancel ends the attempt for a reason: once, outside every lock.
 func (a *attempt) cancel(err, cause error) {
 	a.mu.Lock()
-	if a.err != nil {
+	if a.end != nil {
 		a.mu.Unlock()
 		return
 	}
-	a.err, a.cause = err, cause
-	child := a.children
-	a.children = nil
-	for c := child; c != nil; c = c.next {
-		c.listed = false // from here on nobody changes the list
-	}
-	if a.done != nil {
-		close(a.done)
-	}
-	a.unwatchLocked()
+	a.end = &attemptEnd{err, cause}
+	child := a.unwatchLocked()
 	a.mu.Unlock()
 	for ; child != nil; child = child.next {
 		child.run()
 	}
 }
 
-func (a *attempt) unwatchLocked() {
-	if a.timer != nil {
-		a.timer.Stop()
-		a.timer = nil
+// unwatchLocked ends the watch, and returns those that are to be told.
+func (a *attempt) unwatchLocked() (children *afterEnd) {
+	w := a.watch
+	if w == nil {
+		return nil
 	}
-	if a.unwatch != nil {
-		a.unwatch()
-		a.unwatch = nil
+	children, w.children = w.children, nil
+	for c := children; c != nil; c = c.next {
+		c.listed = false // from here on nobody changes the list
+	}
+	if w.done != nil {
+		close(w.done)
+	}
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+	if w.unwatch != nil {
+		w.unwatch()
+		w.unwatch = nil
 	}
 	if a.watching {
 		a.watching = false
 		a.s.watching.remove(a)
 	}
+	return children
 }
 
 // finish ends the attempt after its body: nothing may nest in it any more, and
@@ -330,26 +404,26 @@ func (a *attempt) unwatchLocked() {
 func (a *attempt) finish() {
 	a.mu.Lock()
 	a.over = true
-	quiet := a.done == nil && a.err == nil
-	if quiet {
-		a.err, a.cause = context.Canceled, errAttemptOver
+	watched := a.end == nil && a.watch != nil
+	if a.end == nil && !watched {
+		a.end = quietEnd
 	}
 	a.mu.Unlock()
-	if !quiet {
+	if watched {
 		a.cancel(context.Canceled, errAttemptOver)
 	}
 }
 
-// ending is why the attempt ended before its executor returned: the caller's
-// end counts even if nobody had asked for Done.
+// ending is how the attempt has ended, if it has: the caller's end counts even if
+// nobody had asked for Done.
 func (a *attempt) ending() (err, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.err != nil {
-		return a.err, a.cause
+	if a.end != nil {
+		return a.end.err, a.end.cause
 	}
-	if a.watched != nil && a.watched.Err() != nil {
-		return a.watched.Err(), context.Cause(a.watched)
+	if ctx := a.watched(); ctx != nil && ctx.Err() != nil {
+		return ctx.Err(), context.Cause(ctx)
 	}
 	if a.unlisted && a.s.life.Err() != nil {
 		return context.Canceled, ErrClosed
@@ -365,22 +439,27 @@ func (a *attempt) setDeadline(t instant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.deadline = t
-	if a.timer != nil {
-		a.timer.Stop()
-		a.timer = nil
+	w := a.watch
+	if w == nil {
+		return
 	}
-	if a.done != nil && a.err == nil {
-		a.watchLocked()
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+	if w.done != nil && a.end == nil {
+		a.armLocked()
 	}
 }
 
-// watch binds the attempt to the one caller that is left to read its body.
-func (a *attempt) watch(ctx context.Context) {
+// bindTo binds the attempt to the one caller that is left to read its body.
+func (a *attempt) bindTo(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.watched = ctx
-	if a.err == nil {
+	a.watchLocked().reader = ctx
+	a.bound = boundReader
+	if a.end == nil {
 		a.doneLocked()
-		a.watchLocked()
+		a.armLocked()
 	}
 }

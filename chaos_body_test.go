@@ -31,7 +31,7 @@ func (b *chaosBody) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if !b.over.Load() {
-		cut := b.end != nil && b.wire.at.stream == nil // the outcome of a stream is its headers
+		cut := b.end != nil && b.wire.at.stream() == nil // the outcome of a stream is its headers
 		b.wire.w.note(b.wire, cut || b.status >= 500, fmt.Sprint(b.status, b.end))
 		b.pause()
 	}

@@ -10,7 +10,7 @@ import (
 // was closed to it. Both mutexes are held.
 func (w *chaosWorld) checkTurn(wire *chaosWire) {
 	at, l := wire.at, wire.at.hold.lane
-	if l == nil || at.f == nil {
+	if l == nil || at.f == nil && at.express == nil {
 		return
 	}
 	taken := at.hold.taken
@@ -29,18 +29,24 @@ func (w *chaosWorld) checkTurn(wire *chaosWire) {
 	if b := l.brk; b != nil && b.mode == BreakerAuto && b.in == BreakerOpen && wire.begun > b.until-instant(b.policy.OpenFor) {
 		w.wrong("a start in lane %s behind its open breaker", wire.lane)
 	}
-	if w.governs || at.f.key != nil || w.hedged {
+	if w.governs || at.f != nil && at.f.key != nil || w.hedged {
 		return // whose rank may have changed, or whose start was another's turn
+	}
+	var mine rank
+	if at.f != nil {
+		mine = at.f.rank
+	} else {
+		mine = at.express.rank()
 	}
 	for f := w.s.unfinished; f != nil; f = f.next {
 		if f.state != flightWaiting || f.wait.kind > waitRetry || f.wait.since >= taken {
 			continue
 		}
-		same := f.lane == l && f.owner == at.f.owner
+		same := f.lane == l && f.owner == at.hold.owner
 		if same || w.s.unbounded(f, taken) {
 			f.callers.each(func(c *caller) bool {
-				if c.born < taken && c.rank.before(at.f.rank) {
-					w.wrong("task %d of lane %s overtook task %d of lane %s", at.f.rank.seq, l.name, c.seq(), f.lane.name)
+				if c.born < taken && c.rank.before(mine) {
+					w.wrong("task %d of lane %s overtook task %d of lane %s", mine.seq, l.name, c.seq(), f.lane.name)
 				}
 				return true
 			})
@@ -105,7 +111,7 @@ func (w *chaosWorld) checkSlots() {
 func (w *chaosWorld) checkHolds() {
 	for f := w.s.unfinished; f != nil; f = f.next {
 		if at := f.at; at != nil && at.hold.slot && w.wires[at] == nil {
-			w.wrong("attempt %d of %s holds a slot, state %d, hopping %v, hedged %v", at.n, f.task.URL(), f.state, at.hopping != nil, f.more != nil && f.more.hedge != nil)
+			w.wrong("attempt %d of %s holds a slot, state %d, hopping %v, hedged %v", at.n, f.task.URL(), f.state, at.hopping() != nil, f.more != nil && f.more.hedge != nil)
 		}
 	}
 }
@@ -142,11 +148,11 @@ func (w *chaosWorld) checkFlights(now instant, left int) {
 		case flightRunning:
 			if m := f.more; m != nil && m.hedge != nil {
 				h := m.hedge
-				if h.wait.node.pos != 0 || h.at.hopping != nil && h.at.hopping.node.pos != 0 {
+				if h.wait.node.pos != 0 || h.at.hopping() != nil && h.at.hopping().node.pos != 0 {
 					waits++
 				}
 			}
-			if f.at.hopping != nil && f.at.hopping.node.pos != 0 {
+			if f.at.hopping() != nil && f.at.hopping().node.pos != 0 {
 				waits++
 			} else if !f.lone && !w.hedged && f.attemptTimeout > 0 && now > f.at.began.add(f.attemptTimeout+deafAfter) {
 				w.wrong("an attempt in lane %s since %v, AttemptTimeout %v", f.lane.name, time.Duration(f.at.began), f.attemptTimeout)
@@ -200,9 +206,12 @@ func (w *chaosWorld) checkWires() {
 		if wire.ctx.Err() != nil || w.s.streams.m != nil && hasKey(w.s.streams.m, at) {
 			continue
 		}
+		if at.express != nil && !at.express.stage.adopted() {
+			continue // its caller's goroutine alone knows it
+		}
 		if f := at.f; f == nil {
 			w.wrong("a body from lane %s is open though nobody has it", wire.lane)
-		} else if f.state != flightRunning && (f.state != flightSettling || at.stream == nil) {
+		} else if f.state != flightRunning && (f.state != flightSettling || at.stream() == nil) {
 			w.wrong("an attempt of %s in lane %s goes on though nobody wants it: state %d, attempt %d of %d", f.task.URL(), wire.lane, f.state, at.n, f.attempts)
 		}
 	}
@@ -226,7 +235,7 @@ func (w *chaosWorld) checkBreaker(l *lane, now instant) {
 		since = b.until
 		probes := 0
 		for at, wire := range w.wires {
-			if wire.lane == l.name && at.outer == nil && wire.since >= since && wire.ctx.Err() == nil {
+			if wire.lane == l.name && at.outer() == nil && wire.since >= since && wire.ctx.Err() == nil {
 				probes++
 			}
 		}

@@ -167,7 +167,7 @@ func (w *chaosWorld) enter(req *http.Request) *chaosWire {
 	w.arrived++
 	w.wires[at] = wire
 	w.checkRates(wire)
-	if at.outer != nil {
+	if at.outer() != nil {
 		if !stays {
 			w.nested++
 		}
@@ -244,7 +244,7 @@ func (w *chaosWorld) leave(at *attempt) {
 		return
 	}
 	delete(w.wires, at)
-	if at.outer != nil {
+	if at.outer() != nil {
 		w.nested--
 		return
 	}
@@ -259,7 +259,7 @@ func (w *chaosWorld) leave(at *attempt) {
 
 // note remembers an outcome that the breaker must have counted.
 func (w *chaosWorld) note(wire *chaosWire, failed bool, what string) {
-	if !failed || wire.ctx.Err() != nil || wire.at.outer != nil {
+	if !failed || wire.ctx.Err() != nil || wire.at.outer() != nil {
 		return
 	}
 	w.mu.Lock()
@@ -295,7 +295,7 @@ func (w *chaosWorld) answer(req *http.Request, wire *chaosWire) (*http.Response,
 	sick := w.rnd.Float64() < w.sick[host]
 	kind, took := w.rnd.IntN(100), time.Duration(1_000_000+w.rnd.IntN(60_000_000)) // no two things at one moment
 	w.mu.Unlock()
-	if strings.HasPrefix(req.URL.Path, "/nest") && wire.at.depth < 3 {
+	if strings.HasPrefix(req.URL.Path, "/nest") && wire.at.rare().depth < 3 {
 		w.nest(req)
 	}
 	if kind == 99 && chaosWith("deaf") { // deaf: it answers when it likes
@@ -322,7 +322,7 @@ func (w *chaosWorld) answer(req *http.Request, wire *chaosWire) (*http.Response,
 		r := w.respond(wire, 200, "a slow one")
 		r.Body.(*chaosBody).gap = 30 * time.Millisecond
 		return r, nil
-	case kind < 13 && chaosWith("panic") && wire.at.outer == nil:
+	case kind < 13 && chaosWith("panic") && wire.at.outer() == nil:
 		panic(errChaosPanic)
 	case kind < 14 && chaosWith("goexit") && w.draw(4) == 0:
 		runtime.Goexit()

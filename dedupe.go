@@ -48,7 +48,7 @@ func (s *Scheduler) shareLocked(f *flight, c *caller, want *Hints, now instant) 
 		s.keyLocked(f, key)
 		return false
 	}
-	if f.outer != nil && have.depth() < f.outer.depth+1 {
+	if f.outer != nil && have.depth() < f.depth() {
 		return false // it could wait for the very attempt that c is part of
 	}
 	if want.NoWait && have.attempts == 0 {
@@ -122,7 +122,7 @@ func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
 func (s *Scheduler) extendLocked(f *flight, d time.Duration, now instant) {
 	f.attemptTimeout = d
 	at := f.at
-	if f.state != flightRunning || at == nil || at.due || !at.stamped || at.hopping != nil {
+	if f.state != flightRunning || at == nil || at.due || !at.stamped || at.hopping() != nil {
 		return
 	}
 	t := never
@@ -141,7 +141,7 @@ func (f *flight) depth() int {
 	if f.outer == nil {
 		return 0
 	}
-	return f.outer.depth + 1
+	return f.outer.rare().depth + 1
 }
 
 // keepLocked keeps a good answer for who comes after: in the window, and in the

@@ -4,18 +4,23 @@ import "slices"
 
 // hold is what one attempt has taken of the limits, until it gives it back.
 type hold struct {
-	lane     *lane
-	owner    *owner
-	permit   permit        // the breaker's
-	judged   bool          // its outcome counts at the lane's breaker
-	slot     bool          // of scheduler, lane and owner; nested attempts have none
-	unsent   bool          // tokens are taken, the executor has not been called
-	exact    bool          // which a rate must be told of
-	taken    instant       // when they were
-	active   bool          // counted as running
-	release  func()        // the governor's
-	released chan struct{} // closed with it; nil = nobody watches
-	mark     startMark     // for Advice
+	lane   *lane
+	owner  *owner
+	permit permit    // the breaker's
+	judged bool      // its outcome counts at the lane's breaker
+	slot   bool      // of scheduler, lane and owner; nested attempts have none
+	unsent bool      // tokens are taken, the executor has not been called
+	exact  bool      // which a rate must be told of
+	taken  instant   // when they were
+	active bool      // counted as running
+	grant  *grant    // the governor's
+	mark   startMark // for Advice
+}
+
+// grant is what a Governor gave.
+type grant struct {
+	release  func()        // nil = nothing to do
+	released chan struct{} // closed with it
 }
 
 // dispatchLocked starts whatever may start now, best rank first. It is called
@@ -212,14 +217,12 @@ func (s *Scheduler) giveBackLocked(h *hold, now instant) {
 		s.aliveLessLocked()
 	}
 	l.lastUsed, o.lastUsed = now, now
-	if h.released != nil {
-		released := h.released
-		h.released = nil
-		s.later(func() { close(released) })
-	}
-	if release := h.release; release != nil {
-		h.release = nil
-		s.laterUser(release)
+	if g := h.grant; g != nil {
+		h.grant = nil
+		s.later(func() { close(g.released) })
+		if g.release != nil {
+			s.laterUser(g.release)
+		}
 	}
 	h.lane = nil
 	s.fixOwnerLocked(o, now)
@@ -257,6 +260,7 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	f.state = flightRunning
 	f.attempts++
 	first := f.at == nil
+	f.buffers()
 	f.at = f.newAttempt(h)
 	f.at.waited = waited
 	if !first {
@@ -288,7 +292,7 @@ func (s *Scheduler) refuseWaiterLocked(w *waiter, err error, now instant) {
 		return
 	}
 	s.dropLocked(w, now)
-	w.at.refused = err
+	w.at.extras().refused = err
 	s.wakeWaiterLocked(w, sigRefused)
 }
 

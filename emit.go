@@ -279,11 +279,11 @@ func (f *flight) tellOutcome(at *attempt, out *outcome, v verdict) {
 		return
 	}
 	f.tellLeader(nil, Event{
-		Kind: EventAttemptDone, Attempt: at.n, Took: out.took, Status: out.status(), Err: out.err,
+		Kind: EventAttemptDone, Attempt: int(at.n), Took: out.took, Status: out.status(), Err: out.err,
 	})
 	if v == verdictRetry {
 		f.tellLeader(nil, Event{
-			Kind: EventRetryScheduled, Attempt: at.n, Delay: out.retry.delay, Status: out.status(), Err: out.err,
+			Kind: EventRetryScheduled, Attempt: int(at.n), Delay: out.retry.delay, Status: out.status(), Err: out.err,
 		})
 	}
 }

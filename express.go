@@ -18,14 +18,30 @@ import (
 // somebody waits, or when more than slots and tokens decides: see gate and
 // guardedLocked.
 
-// express is the attempt of such a task, and the flight that it may become.
+// express is the attempt of such a task, before there is a flight.
 type express struct {
-	f     flight
 	at    attempt
-	c     *caller       // once adopted
-	took  time.Duration // once it has succeeded
+	lane  *lane
+	seq   uint64
+	stage expressStage
 	heard bool          // somebody listened when it began
+	took  time.Duration // once it has succeeded
+	c     *caller       // once adopted; guarded by s.mu
 }
+
+// expressStage decides between the end of an express task and whatever makes a
+// flight of it.
+type expressStage struct{ at atomic.Uint32 }
+
+const (
+	expressRuns uint32 = iota
+	expressEnded
+	expressAdopted
+)
+
+func (s *expressStage) end() bool     { return s.at.CompareAndSwap(expressRuns, expressEnded) }
+func (s *expressStage) adopt() bool   { return s.at.CompareAndSwap(expressRuns, expressAdopted) }
+func (s *expressStage) adopted() bool { return s.at.Load() == expressAdopted }
 
 // expressLane is the lane by which t may go without the mutex, or nil: nothing
 // about it, its context, its client or the scheduler asks for more.
@@ -113,29 +129,24 @@ func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, 
 		x.end(r)
 		return r, nil, true
 	}
-	r, err = x.f.carryOn(x.adopt(), &x.at, resp, err)
+	c := x.adopt()
+	r, err = x.at.f.carryOn(c, &x.at, resp, err)
 	return r, err, true
 }
 
 // begin fills in what the attempt, and its executor, need.
 func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *way, now instant) {
-	f, at := &x.f, &x.at
-	f.s, f.task, f.lane, f.owner, f.values = s, t, l, s.nobody, ctx
-	f.rank.seq = s.seq.Add(1)
-	f.single, f.noRetry, f.lone = w.single, t.r.NoRetry, true
-	f.attemptTimeout = timeoutOf(t.r.AttemptTimeout, l.policy.attemptTimeout)
-	f.queueTimeout = timeoutOf(t.r.QueueTimeout, l.policy.queueTimeout)
-	f.named, f.seen = t.r.Lane != "", f.attemptTimeout > 0
-	f.at, f.attempts, f.state = at, 1, flightRunning
+	at := &x.at
+	x.seq, x.lane = s.seq.Add(1), l
+	at.s, at.task, at.values, at.bound, at.single, at.n = s, t, ctx, boundCaller, w.single, 1
+	at.hold.lane, at.hold.owner, at.hold.slot, at.hold.judged = l, s.nobody, true, l.brk != nil
 	at.policy = &l.policy
-	at.s, at.f, at.values, at.watched, at.single, at.n = s, f, ctx, ctx, w.single, 1
-	at.hold = hold{lane: l, owner: s.nobody, slot: true, judged: l.brk != nil}
 	at.began, at.deadline, at.unlisted, at.express = now, never, true, x
 	at.stamped = true
 	at.stage.begin()
-	if d := f.attemptTimeout; d > 0 {
+	if d := timeoutOf(t.r.AttemptTimeout, l.policy.attemptTimeout); d > 0 {
 		at.limit = d
-		at.deadline = at.began.add(d)
+		at.deadline = now.add(d)
 	}
 	if x.heard = s.heard(); x.heard {
 		s.alive.Add(1) // until all has been told
@@ -146,7 +157,7 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 // one of the start, and tells the windows. Somebody may have come meanwhile who
 // waits for just that.
 func (x *express) sent() {
-	s, l := x.f.s, x.f.lane
+	s, l := x.at.s, x.lane
 	exact := s.rates.exact() || l.rates.exact()
 	if !exact && !x.heard {
 		return
@@ -164,21 +175,21 @@ func (x *express) sent() {
 
 // tell tells an event of a task whose goroutine is the only one that knows it.
 func (x *express) tell(now instant, e Event) {
-	f := &x.f
-	e.Time, e.Seq, e.Task, e.Lane = f.s.wall(now), f.rank.seq, f.task, f.lane.name
-	f.s.call(e)
+	at := &x.at
+	e.Time, e.Seq, e.Task, e.Lane = at.s.wall(now), x.seq, at.task, x.lane.name
+	at.s.call(e)
 }
 
 // tellBegin tells that the task is there and starts.
 func (x *express) tellBegin() {
-	x.tell(x.at.began, Event{Kind: EventSubmitted, Context: x.f.values})
+	x.tell(x.at.began, Event{Kind: EventSubmitted, Context: x.at.values})
 	x.tell(x.at.began, Event{Kind: EventStarted, Attempt: 1, Context: &x.at})
 }
 
 // end gives the slot back and tells of the success; all of it also if a listener
 // ends the goroutine.
 func (x *express) end(r *Response) {
-	s, l := x.f.s, x.f.lane
+	s, l := x.at.s, x.lane
 	if !x.heard {
 		s.passBack(l)
 		return
@@ -186,9 +197,9 @@ func (x *express) end(r *Response) {
 	defer s.aliveLess()
 	took := x.took
 	now := x.at.began.add(took)
-	defer x.tell(now, Event{Kind: EventSucceeded, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.f.values})
+	defer x.tell(now, Event{Kind: EventSucceeded, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.at.values})
 	s.passBack(l)
-	x.tell(now, Event{Kind: EventAttemptDone, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.f.values})
+	x.tell(now, Event{Kind: EventAttemptDone, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.at.values})
 }
 
 // attempt calls the executor and, if all is ordinary, ends the task. A panic or
@@ -199,7 +210,7 @@ func (x *express) attempt() (r *Response, resp *http.Response, err error) {
 		if !returned {
 			c := x.adopt()
 			x.at.answer = resp
-			x.f.crashed(&x.at)
+			x.at.f.crashed(&x.at)
 			c.finish()
 		}
 	}()
@@ -207,8 +218,8 @@ func (x *express) attempt() (r *Response, resp *http.Response, err error) {
 		x.tellBegin()
 	}
 	x.sent()
-	resp, err = runExecutor(&x.at, x.f.s.exec, x.f.task)
-	if err == nil && x.c == nil && x.ordinary(resp) {
+	resp, err = runExecutor(&x.at, x.at.s.exec, x.at.task)
+	if err == nil && !x.stage.adopted() && x.ordinary(resp) {
 		r, err = x.succeed(resp)
 	}
 	returned = true
@@ -221,18 +232,18 @@ func (x *express) ordinary(resp *http.Response) bool {
 	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || mentionsQuota(resp.Header) {
 		return false
 	}
-	if resp.Body != http.NoBody && (isStream(resp) || resp.ContentLength < 0 && x.f.single || resp.ContentLength > x.f.s.cfg.MaxBodyBytes) {
+	if resp.Body != http.NoBody && (isStream(resp) || resp.ContentLength < 0 && x.at.single || resp.ContentLength > x.at.s.cfg.MaxBodyBytes) {
 		return false
 	}
-	return !x.f.lane.gate.isGuarded()
+	return !x.lane.gate.isGuarded()
 }
 
 // succeed reads the body of an ordinary answer and ends the task. It returns nil
 // if something has come between: an error of the body, or an answer as good as
 // new.
 func (x *express) succeed(resp *http.Response) (*Response, error) {
-	f, at := &x.f, &x.at
-	s, l := f.s, f.lane
+	at := &x.at
+	s, l := at.s, x.lane
 	a := new(answered)
 	a.body.b = emptyBody
 	if resp.Body != http.NoBody {
@@ -246,7 +257,7 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 	now := s.now()
 	took := now.sub(at.began)
 	end, _ := at.ending()
-	if b := l.policy.breaker; end != nil || b != nil && b.SlowCall > 0 && took > b.SlowCall {
+	if b := l.policy.breaker; end != nil || b != nil && b.SlowCall > 0 && took > b.SlowCall || !x.stage.end() {
 		return nil, nil
 	}
 	at.finish()
@@ -254,7 +265,7 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 	l.stats.seen.ended(now, l.gate.active())
 	l.noteSuccess(now, took)
 	a.Response.Response = resp
-	a.Attempts, a.Seq = 1, f.rank.seq
+	a.Attempts, a.Seq = 1, x.seq
 	x.took = took
 	return &a.Response, nil
 }
@@ -269,34 +280,50 @@ type answered struct {
 }
 
 // adopt makes a flight of an express task, with the slot it holds, known to the
-// mutex like any other; once.
+// mutex like any other; once. It is nil if the task has ended.
 func (x *express) adopt() *caller {
-	if x.c != nil {
-		return x.c
+	s := x.at.s
+	s.mu.Lock()
+	defer s.unlock()
+	if x.stage.adopt() {
+		x.c = s.adoptLocked(x)
 	}
-	f, at := &x.f, &x.at
-	s, l := f.s, f.lane
-	step := cmp.Or(f.task.r.AgingStep, l.policy.agingStep)
-	f.rank = rankOf(at.began, f.task.r.Priority, step, f.rank.seq, s.cfg.StrictPriority)
-	c := &caller{
-		s: s, task: f.task, ctx: f.values, f: f, lane: l, owner: f.owner,
-		rank: f.rank, born: at.began, deadline: never, bare: f.single,
-	}
+	return x.c
+}
+
+// rank is the place in a queue that it would have had.
+func (x *express) rank() rank {
+	t := x.at.task
+	step := cmp.Or(t.r.AgingStep, x.lane.policy.agingStep)
+	return rankOf(x.at.began, t.r.Priority, step, x.seq, x.at.s.cfg.StrictPriority)
+}
+
+func (s *Scheduler) adoptLocked(x *express) *caller {
+	at := &x.at
+	t, l := at.task, x.lane
+	lone := new(loneTask)
+	c, f := lone.parts()
+	f.s, f.task, f.lane, f.owner, f.values = s, t, l, s.nobody, at.values
+	f.rank = x.rank()
+	f.single, f.noRetry, f.lone = at.single, t.r.NoRetry, true
+	f.attemptTimeout, f.seen = at.limit, at.limit > 0
+	f.queueTimeout = timeoutOf(t.r.QueueTimeout, l.policy.queueTimeout)
+	f.named = t.r.Lane != ""
+	f.at, f.attempts, f.state = at, 1, flightRunning
+	f.wait.f, f.wait.lane, f.wait.owner, f.wait.node.item = f, l, f.owner, &f.wait
+	c.s, c.task, c.ctx, c.f, c.lane, c.owner = s, t, at.values, f, l, f.owner
+	c.rank, c.born, c.deadline, c.bare = f.rank, at.began, never, f.single
 	if d, ok := c.ctx.Deadline(); ok {
 		c.deadline = s.now().add(time.Until(d))
 	}
 	if x.heard {
 		c.ev = new(outbox)
-	}
-	x.c = c
-	if !x.heard { // else it has been counted
+	} else { // else it has been counted
 		s.alive.Add(1)
 	}
 	s.count.attempts.Add(1)
-	s.mu.Lock()
-	defer s.unlock()
 	f.callers.add(c)
-	f.wait.f, f.wait.lane, f.wait.owner, f.wait.node.item = f, l, f.owner, &f.wait
+	at.f = f
 	s.linkLocked(f)
 	s.slots++
 	l.slots++
@@ -304,7 +331,6 @@ func (x *express) adopt() *caller {
 	f.owner.gate.take()
 	l.stats.attempts.Add(1)
 	s.activateLocked(&at.hold)
-	at.express = nil
 	if s.state == lifeClosed {
 		s.leaveLocked(c, c.canceledLocked(canceled(ErrClosed, nil)), s.now())
 	}

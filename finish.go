@@ -59,7 +59,7 @@ func (f *flight) plan(at *attempt, out *outcome) {
 		out.retry.why = ErrNotReplayable
 		return
 	}
-	if at.n > p.Max {
+	if int(at.n) > p.Max {
 		return
 	}
 	f.schedule(p, at, out)
@@ -79,7 +79,7 @@ func (f *flight) worth(p *Retry, at *attempt, out *outcome) bool {
 // schedule sets the delay, or says that it would be too long.
 func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 	r := &out.retry
-	r.delay = max(p.delay(at.n-1, rand.Float64), r.after)
+	r.delay = max(p.delay(int(at.n)-1, rand.Float64), r.after)
 	if r.delay > p.MaxDelay {
 		r.why = fmt.Errorf("ax: Retry-After of %v is over Retry.MaxDelay %v", r.after, p.MaxDelay)
 		return
@@ -147,7 +147,7 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 		*f.last() = out
 	}
 	if v == verdictGone && out.stream {
-		s.later(func() { at.stream.abort(context.Canceled) })
+		s.later(func() { at.stream().abort(context.Canceled) })
 	} else if !out.stream {
 		s.giveBackLocked(&at.hold, now)
 	}
@@ -200,7 +200,7 @@ func (a *attempt) sample(out *outcome) sample {
 	_, timedOut := out.err.(*attemptTimeoutError)
 	return sample{
 		kind: out.kind, status: out.status(), took: out.took, timedOut: timedOut,
-		retry: a.n > 1 && a.n <= int(a.f.attempts), mark: a.hold.mark,
+		retry: a.n > 1 && a.n <= a.f.attempts, mark: a.hold.mark,
 	}
 }
 

@@ -60,11 +60,13 @@ type flight struct {
 	overBudget bool // it met its owner's budget
 }
 
-// buffers is what a flight needs once it runs: its goroutine's alone.
+// buffers is what a flight needs once it runs: but for the alarm, its goroutine's
+// alone.
 type buffers struct {
-	out outcome // of the last attempt
-	res result
-	pay payload
+	out   outcome // of the last attempt
+	res   result
+	pay   payload
+	alarm alarm // attempt timeout, backoff, QueueTimeout of a retry; guarded by s.mu
 }
 
 // flightExtras is what few flights have.
@@ -210,8 +212,8 @@ func (s *Scheduler) rerankFlightLocked(f *flight, now instant) {
 	switch {
 	case f.state == flightWaiting:
 		s.rerankLocked(&f.wait, now)
-	case f.state == flightRunning && f.at.hopping != nil:
-		s.rerankLocked(f.at.hopping, now)
+	case f.state == flightRunning && f.at.hopping() != nil:
+		s.rerankLocked(f.at.hopping(), now)
 	}
 	if m := f.more; m != nil && m.hedge != nil {
 		s.rerankLocked(&m.hedge.wait, now)
@@ -248,8 +250,8 @@ func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
 			s.later(m.quit)
 		}
 		if at := f.at; at != nil {
-			if at.hopping != nil {
-				s.dropLocked(at.hopping, now)
+			if hopping := at.hopping(); hopping != nil {
+				s.dropLocked(hopping, now)
 			}
 			cause := res.err
 			s.later(func() { at.cancel(context.Canceled, cause) })
@@ -297,12 +299,12 @@ func (f *flight) refusalOp() op {
 
 // alarmLocked rings f at t, in place of any other time: it needs one thing at a
 // time, and only once it has been started.
-func (s *Scheduler) alarmLocked(f *flight, t instant) { s.setAlarmLocked(&f.at.alarm, f, t) }
+func (s *Scheduler) alarmLocked(f *flight, t instant) { s.setAlarmLocked(&f.buf.alarm, f, t) }
 
 // silenceLocked takes f's alarm back.
 func (s *Scheduler) silenceLocked(f *flight) {
-	if f.at != nil {
-		s.setAlarmLocked(&f.at.alarm, f, never)
+	if f.buf != nil {
+		s.setAlarmLocked(&f.buf.alarm, f, never)
 	}
 }
 

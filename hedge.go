@@ -120,13 +120,13 @@ func (s *Scheduler) ownTime(at *attempt) bool {
 		return false
 	}
 	at.ownTimer()
-	s.setAlarmLocked(&at.alarm, at.f, never)
+	s.silenceLocked(at.f)
 	return true
 }
 
 func (a *attempt) ownTimer() {
 	a.mu.Lock()
-	a.watched = context.Background()
+	a.bound = boundNobody
 	a.mu.Unlock()
 }
 
@@ -134,7 +134,7 @@ func (a *attempt) ownTimer() {
 func (a *attempt) timedByFlight() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.watched == nil
+	return a.bound == boundFlight
 }
 
 // tryInto is try on a goroutine of its own: a panic, too, is an outcome.

@@ -8,7 +8,7 @@ import (
 )
 
 // singleHop tells an executor that the caller follows redirects itself.
-func (a *attempt) singleHop(t *Task) bool { return a.single && t == a.f.task }
+func (a *attempt) singleHop(t *Task) bool { return a.single && t == a.task }
 
 // hop is the executor's question before it follows a redirect: the next request
 // takes the lane of its own method and URL. In the same lane the attempt keeps
@@ -18,19 +18,32 @@ func (a *attempt) hop(req *http.Request, _ int) (*http.Request, error) {
 	return req, a.enter(req)
 }
 
+// flight is the one that the attempt belongs to, made if there was none; nil once
+// that is over.
+func (a *attempt) flight() *flight {
+	a.s.mu.Lock()
+	f, x := a.f, a.express
+	a.s.mu.Unlock()
+	if f != nil || x == nil {
+		return f
+	}
+	if x.adopt() == nil {
+		return nil
+	}
+	return a.f
+}
+
 // enter is hop without its result.
 func (a *attempt) enter(req *http.Request) error {
-	s, f := a.s, a.f
+	s := a.s
+	f := a.flight() // a hop is more than express tasks give
 	hw := &hopWait{waiter: waiter{f: f, at: a, ready: make(chan signal, 1), kind: waitTokens}}
 	w := &hw.waiter
 	w.node.item = w
-	if a.express != nil {
-		a.express.adopt() // a hop is more than express tasks give
-	}
 	left := a.stopTime()
 	s.mu.Lock()
 	now := s.now()
-	if err, cause := a.ending(); err != nil || a.abandoned || f.state == flightDone {
+	if err, cause := a.ending(); err != nil || a.abandoned || f == nil || f.state == flightDone {
 		s.unlock()
 		return joinCause(cmp.Or(err, context.Canceled), cause)
 	}
@@ -51,12 +64,12 @@ func (a *attempt) enter(req *http.Request) error {
 		s.leaveForLocked(a, w, now)
 	}
 	if err := s.hopRefusedLocked(a, w, now); err != nil {
-		a.refused = err
+		a.extras().refused = err
 		s.dispatchLocked(now)
 		s.unlock()
 		return err
 	}
-	a.hopping = w
+	a.extras().hopping = w
 	s.pushLocked(w, now)
 	s.dispatchLocked(now)
 	if f.queueTimeout > 0 && w.node.pos != 0 {
@@ -75,7 +88,7 @@ func (s *Scheduler) leaveForLocked(a *attempt, w *waiter, now instant) {
 		l.brk.done(now, a.hold.permit, false)
 		s.breakerMovedLocked(l, now)
 	}
-	if a.outer == nil {
+	if a.outer() == nil {
 		w.kind = waitRetry
 	}
 	l.stats.service.record(now.sub(a.began))
@@ -89,8 +102,8 @@ func (s *Scheduler) hopRefusedLocked(a *attempt, w *waiter, now instant) error {
 	if a.hold.lane == l { // it stays: only a token
 		return nil
 	}
-	if a.outer != nil {
-		return s.nestingLocked(l, a.outer, now)
+	if outer := a.outer(); outer != nil {
+		return s.nestingLocked(l, outer, now)
 	}
 	if l.rejects(now) {
 		return s.circuitErrorLocked(l, now)
@@ -113,12 +126,12 @@ func (a *attempt) awaitHop(w *hopWait, left time.Duration) error {
 	now := s.now()
 	s.dropLocked(&w.waiter, now)
 	s.setAlarmLocked(&w.alarm, w, never)
-	a.hopping = nil
+	a.extras().hopping = nil
 	if sig != sigGranted {
 		s.dispatchLocked(now)
 		s.unlock()
-		if a.refused != nil {
-			return a.refused
+		if refused := a.rare().refused; refused != nil {
+			return refused
 		}
 		err, cause := a.ending()
 		return joinCause(err, cause)

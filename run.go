@@ -50,15 +50,16 @@ func (o *outcome) failed() bool {
 // newAttempt is the next attempt of f, holding h.
 func (f *flight) newAttempt(h hold) *attempt {
 	a := &attempt{
-		s: f.s, f: f, values: f.values, single: f.single, outer: f.outer,
-		n: int(f.attempts), hold: h, deadline: never,
+		s: f.s, f: f, task: f.task, values: f.values, single: f.single,
+		n: f.attempts, hold: h, deadline: never,
 	}
 	a.policy = &f.lane.policy
 	if f.outer != nil {
-		a.depth = f.outer.depth + 1
+		m := a.extras()
+		m.outer, m.depth = f.outer, f.depth()
 	}
 	if f.lone {
-		a.watched = f.values
+		a.bound = boundCaller
 	}
 	return a
 }
@@ -169,8 +170,8 @@ func (f *flight) drive(sig signal, await func() signal) {
 // closeAnswer closes what an attempt was reading when it did not return.
 func (a *attempt) closeAnswer() {
 	switch {
-	case a.stream != nil:
-		a.stream.abort(errAttemptAborted)
+	case a.stream() != nil:
+		a.stream().abort(errAttemptAborted)
 	case a.answer != nil && a.answer.Body != nil:
 		a.answer.Body.Close()
 	}
@@ -229,7 +230,7 @@ func (f *flight) try(at *attempt) outcome {
 	if !at.stage.begin() {
 		return outcome{err: context.Canceled, final: true, caller: true, unsent: true}
 	}
-	f.tellStarted(at, Event{Kind: EventStarted, Attempt: at.n, Waited: at.waited})
+	f.tellStarted(at, Event{Kind: EventStarted, Attempt: int(at.n), Waited: at.waited})
 	s.sent(at)
 	resp, err := f.execute(at)
 	return f.digest(at, resp, err)
@@ -327,8 +328,8 @@ func (f *flight) keep(resp *http.Response, body []byte) *payload {
 // failedWith is the outcome of an attempt that ended in err. Who ended it
 // decides what it proves.
 func (a *attempt) failedWith(err error) outcome {
-	if a.refused != nil {
-		return outcome{err: a.refused, final: true}
+	if refused := a.rare().refused; refused != nil {
+		return outcome{err: refused, final: true}
 	}
 	if end, cause := a.ending(); end != nil {
 		return a.ended(end, cause)
@@ -373,7 +374,7 @@ func (f *flight) judge(at *attempt, out *outcome) {
 
 // outcomeOf is what user callbacks see of an attempt.
 func (f *flight) outcomeOf(at *attempt, out *outcome) Outcome {
-	o := Outcome{Task: f.task, Attempt: at.n, Err: out.err, Took: out.took}
+	o := Outcome{Task: f.task, Attempt: int(at.n), Err: out.err, Took: out.took}
 	if out.resp != nil {
 		resp := *out.resp
 		resp.Body = http.NoBody // it is the caller's
@@ -387,7 +388,7 @@ func (f *flight) outcomeOf(at *attempt, out *outcome) Outcome {
 // returns, but the flight goes on.
 func (s *Scheduler) attemptDueLocked(f *flight, now instant) {
 	at := f.at
-	if at.hopping != nil || at.isOver() {
+	if at.hopping() != nil || at.isOver() {
 		return // that wait has a bound of its own; or it has just returned
 	}
 	if !at.due {

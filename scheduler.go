@@ -281,20 +281,14 @@ func (s *Scheduler) do(ctx context.Context, t *Task, w *way) (*Response, error) 
 
 // perform brings a task to its end.
 func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
-	x := new(struct {
-		c caller
-		f flight
-		b buffers
-	})
-	c := &x.c
-	x.f.buf = &x.b
+	c, f := new(loneTask).parts()
 	s.beginCaller(c, ctx, t, w)
 	want := c.wants(w)
 	s.routeAhead(t, &want)
 	s.mu.Lock()
 	now := s.now()
 	if s.cfg.DryRun {
-		f := s.admitDryLocked(c, &x.f, &want, w, now)
+		f = s.admitDryLocked(c, f, &want, w, now)
 		s.unlock()
 		c.tellAdmission()
 		if f != nil {
@@ -302,7 +296,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 		}
 		return c
 	}
-	f := s.admitLocked(c, &x.f, &want, w, now)
+	f = s.admitLocked(c, f, &want, w, now)
 	if f != nil && !f.lone && c.kind == 0 {
 		c.done = make(chan struct{})
 	}
@@ -316,6 +310,18 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 		c.wait()
 	}
 	return c
+}
+
+// loneTask is what most tasks need: one allocation for what lives together.
+type loneTask struct {
+	c caller
+	f flight
+	b buffers
+}
+
+func (t *loneTask) parts() (*caller, *flight) {
+	t.f.buf = &t.b
+	return &t.c, &t.f
 }
 
 // beginCaller numbers a task and tells that it is there.

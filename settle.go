@@ -117,7 +117,7 @@ func (s *Scheduler) completeLocked(f *flight, res *result, now instant) {
 	s.unlinkLocked(f)
 	if m := f.more; m != nil && m.quit != nil {
 		if res.stream != nil && res.source == FromAlternate {
-			res.stream.quit = m.quit // the stream is read under it
+			res.stream.extras().quit = m.quit // the stream is read under it
 		} else {
 			s.later(m.quit)
 		}
@@ -142,15 +142,16 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 	c := f.callers.pop()
 	res.shared = false
 	at := res.stream
-	if !at.stream.ended.Load() {
+	stream := at.stream()
+	if !stream.ended.Load() {
 		s.streams.set(at, struct{}{})
 	}
-	if !f.lone && !at.stream.upgraded {
+	if !f.lone && !stream.upgraded {
 		ctx := c.ctx
-		s.later(func() { at.watch(ctx) })
+		s.later(func() { at.bindTo(ctx) })
 	}
 	s.endLocked(c, res, now)
-	at.f = nil
+	at.f, at.express = nil, nil
 	*f.last() = outcome{} // whoever holds the body hides that its reader has forgotten it
 	for c := f.callers.pop(); c != nil; c = f.callers.pop() {
 		if m := c.task.Method(); m != http.MethodGet && m != http.MethodHead {
@@ -208,8 +209,8 @@ func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
 // dropResultLocked closes what nobody is left to read.
 func (s *Scheduler) dropResultLocked(res *result) {
 	if res.stream != nil {
-		at := res.stream
-		s.later(func() { at.stream.abort(context.Canceled) })
+		stream := res.stream.stream()
+		s.later(func() { stream.abort(context.Canceled) })
 	}
 }
 

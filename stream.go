@@ -2,7 +2,6 @@ package ax
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"time"
 )
@@ -39,8 +38,7 @@ func (f *flight) openStream(at *attempt, out *outcome) {
 	at.setDeadline(never)
 	at.answer = nil // who holds the body hides that it was forgotten
 	out.stream = true
-	var body io.ReadCloser
-	at.stream, body = newStreamBody(out.resp.Body, streamOptions{
+	stream, body := newStreamBody(out.resp.Body, streamOptions{
 		idle:   at.policy.idleTimeout,
 		onEnd:  func(error) { s.streamEnded(at) },
 		cancel: at.abort,
@@ -48,11 +46,11 @@ func (f *flight) openStream(at *attempt, out *outcome) {
 		method: f.task.Method(),
 		url:    f.task.redactedURL(),
 	})
+	at.extras().stream = stream
 	out.resp.Body = body
-	if at.stream.upgraded {
+	if stream.upgraded {
 		at.freeOfCaller()
 	}
-	stream := at.stream
 	at.AfterFunc(func() { // whoever ends the attempt ends the stream, read or not
 		err, cause := at.ending()
 		stream.abort(joinCause(err, cause))
@@ -65,10 +63,10 @@ func (f *flight) openStream(at *attempt, out *outcome) {
 func (a *attempt) freeOfCaller() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.watched = context.Background()
-	if a.unwatch != nil {
-		a.unwatch()
-		a.unwatch = nil
+	a.bound = boundNobody
+	if w := a.watch; w != nil && w.unwatch != nil {
+		w.unwatch()
+		w.unwatch = nil
 	}
 }
 
@@ -83,9 +81,9 @@ func (s *Scheduler) streamEnded(at *attempt) {
 	now := s.now()
 	s.streams.remove(at)
 	s.giveBackLocked(&at.hold, now)
-	if at.quit != nil {
-		s.later(at.quit)
-		at.quit = nil
+	if m := at.extras(); m.quit != nil {
+		s.later(m.quit)
+		m.quit = nil
 	}
 	s.dispatchLocked(now)
 	s.unlock()
