@@ -126,13 +126,12 @@ func (s *Scheduler) fillLocked(f *flight, c *caller, outer *attempt, want *Hints
 	f.attemptTimeout = timeoutOf(want.AttemptTimeout, l.policy.attemptTimeout)
 	f.queueTimeout = timeoutOf(want.QueueTimeout, l.policy.queueTimeout)
 	f.named = want.Lane != ""
-	f.seen = f.attemptTimeout > 0 || s.cfg.Governor != nil
 	if w.run != nil {
 		f.extras().work = w.run
 	}
 	f.lone = c.call == nil
 	if f.hedgePolicy() != nil {
-		f.lone, f.seen = false, true
+		f.lone = false
 		f.extras() // now, under the mutex: two attempts read it
 	}
 }

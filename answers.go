@@ -126,28 +126,55 @@ func (a *answers) forget(k dedupeKey, anyOwner bool) {
 }
 
 // multimap is many values under one key; a key without any is gone.
-type multimap[K comparable, V comparable] struct{ sets table[K, map[V]struct{}] }
+type multimap[K comparable, V comparable] struct{ sets table[K, few[V]] }
+
+// few is a set of values that are not zero. Most have one, which needs no map.
+type few[V comparable] struct {
+	one  V
+	more map[V]struct{}
+}
 
 func (m *multimap[K, V]) add(k K, v V) {
+	var none V
 	set := m.sets.get(k)
-	if set == nil {
-		set = make(map[V]struct{}, 1)
-		m.sets.set(k, set)
+	_, have := set.more[v]
+	switch {
+	case have || set.one == v:
+		return
+	case set.one == none:
+		set.one = v
+	default:
+		if set.more == nil {
+			set.more = make(map[V]struct{})
+		}
+		set.more[v] = struct{}{}
 	}
-	set[v] = struct{}{}
+	m.sets.set(k, set)
 }
 
 func (m *multimap[K, V]) remove(k K, v V) {
+	var none V
 	set := m.sets.get(k)
-	delete(set, v)
-	if len(set) == 0 {
+	if set.one == v {
+		set.one = none
+	} else {
+		delete(set.more, v)
+	}
+	if set.one == none && len(set.more) == 0 {
 		m.sets.remove(k)
+	} else {
+		m.sets.set(k, set)
 	}
 }
 
 // each visits the values under k; visit may remove them.
 func (m *multimap[K, V]) each(k K, visit func(V)) {
-	for v := range m.sets.get(k) {
+	var none V
+	set := m.sets.get(k)
+	if set.one != none {
+		visit(set.one)
+	}
+	for v := range set.more {
 		visit(v)
 	}
 }

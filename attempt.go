@@ -19,9 +19,9 @@ type attempt struct {
 	values  context.Context // the first caller's
 	hold    hold            // guarded by s.mu
 	policy  *lanePolicy     // of the lane it is in
-	began   instant         // when the executor was called; hops start it anew
+	began   instant         // when the executor was called; hops start it anew. Guarded by mu for others
 	waited  time.Duration   // before it, in the queue
-	limit   time.Duration   // its AttemptTimeout
+	limit   time.Duration   // its AttemptTimeout; as began
 	answer  *http.Response  // the executor's; its goroutine's alone
 	express *express        // which it is part of, or nil
 	more    atomic.Pointer[attemptExtras]
@@ -416,7 +416,10 @@ func (a *attempt) finish() {
 
 // ending is how the attempt has ended, if it has: the caller's end counts even if
 // nobody had asked for Done.
-func (a *attempt) ending() (err, cause error) {
+func (a *attempt) ending() (err, cause error) { return a.endingAt(0) }
+
+// endingAt is ending for who knows the time; 0 = not known.
+func (a *attempt) endingAt(now instant) (err, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.end != nil {
@@ -428,16 +431,82 @@ func (a *attempt) ending() (err, cause error) {
 	if a.unlisted && a.s.life.Err() != nil {
 		return context.Canceled, ErrClosed
 	}
-	if a.deadline != never && a.s.now() >= a.deadline {
+	if a.deadline == never {
+		return nil, nil
+	}
+	if now == 0 {
+		now = a.s.now()
+	}
+	if now >= a.deadline {
 		return context.DeadlineExceeded, errAttemptTimeout
 	}
 	return nil, nil
+}
+
+// begin stamps the moment of the send, from which the attempt's time runs.
+func (a *attempt) begin() (now instant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now = a.s.now()
+	a.began, a.stamped = now, true
+	if a.limit > 0 {
+		a.setDeadlineLocked(now.add(a.limit))
+	}
+	return now
+}
+
+// beginAgain starts the attempt's time anew, with so much of it left; 0 = it has none.
+func (a *attempt) beginAgain(now instant, left time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.began = now
+	if left > 0 {
+		a.setDeadlineLocked(now.add(left))
+	}
+}
+
+// extend gives the attempt another limit, 0 = none, and returns its deadline, if it
+// has been sent.
+func (a *attempt) extend(limit time.Duration) (deadline instant, sent bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limit = limit
+	if !a.stamped {
+		return never, false
+	}
+	t := never
+	if limit > 0 {
+		t = a.began.add(limit)
+	}
+	a.setDeadlineLocked(t)
+	return t, true
+}
+
+// lasted is how long the attempt has been under way.
+func (a *attempt) lasted(now instant) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.stamped {
+		return 0
+	}
+	return now.sub(a.began)
+}
+
+// untilDue is when the attempt's time is over; never if it is not running.
+func (a *attempt) untilDue() instant {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.deadline
 }
 
 // setDeadline moves the attempt's own deadline; never lifts it.
 func (a *attempt) setDeadline(t instant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.setDeadlineLocked(t)
+}
+
+func (a *attempt) setDeadlineLocked(t instant) {
 	a.deadline = t
 	w := a.watch
 	if w == nil {

@@ -41,6 +41,7 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 	s.beginCaller(c, ctx, t, w)
 	want := c.wants(w)
 	s.routeAhead(t, &want)
+	t.partsAhead(s.cfg.Dedupe != nil)
 	s.mu.Lock()
 	if s.cfg.DryRun {
 		if f := s.admitDryLocked(c, &call.f, &want, w, s.now()); f != nil {

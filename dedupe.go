@@ -122,16 +122,10 @@ func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
 func (s *Scheduler) extendLocked(f *flight, d time.Duration, now instant) {
 	f.attemptTimeout = d
 	at := f.at
-	if f.state != flightRunning || at == nil || at.due || !at.stamped || at.hopping() != nil {
+	if f.state != flightRunning || at == nil || at.due || at.hopping() != nil {
 		return
 	}
-	t := never
-	if d > 0 {
-		t = at.began.add(d)
-	}
-	at.limit = d
-	at.setDeadline(t)
-	if at.timedByFlight() {
+	if t, sent := at.extend(d); sent && at.timedByFlight() {
 		s.alarmLocked(f, t)
 	}
 }
@@ -157,13 +151,13 @@ func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
 	if res.payload == nil || status < 200 || status > 299 || f.outdated {
 		return
 	}
+	header := res.payload.resp.Header
 	ownWindow := f.task.r.DedupeWindow
-	storable := !saysNoStore(res.payload.resp.Header)
-	if window := s.windowOf(f); f.key != nil && window > 0 && (storable || ownWindow > 0) {
+	if window := s.windowOf(f); f.key != nil && window > 0 && (ownWindow > 0 || !saysNoStore(header)) {
 		res.share()
 		s.window.put(f.key.dedupeKey, f.task.urlFamily(), res.payload, now, now.add(window))
 	}
-	if fb := f.fallbackPolicy(); fb != nil && fb.Stale > 0 && storable {
+	if fb := f.fallbackPolicy(); fb != nil && fb.Stale > 0 && !saysNoStore(header) {
 		if key, ok := f.staleKey(); ok {
 			res.share()
 			s.stale.put(key, f.task.urlFamily(), res.payload, now, max(now.add(fb.Stale), s.stale.until(key)))

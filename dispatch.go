@@ -256,12 +256,16 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 		s.wakeWaiterLocked(w, sigGranted)
 		return
 	}
-	s.silenceLocked(f)
 	f.state = flightRunning
 	f.attempts++
 	first := f.at == nil
 	f.buffers()
 	f.at = f.newAttempt(h)
+	if !f.lone && f.attemptTimeout > 0 {
+		s.alarmLocked(f, now.add(f.attemptTimeout))
+	} else {
+		s.silenceLocked(f)
+	}
 	f.at.waited = waited
 	if !first {
 		f.lane.retries.retried(now)

@@ -306,7 +306,7 @@ func (s *Scheduler) adoptLocked(x *express) *caller {
 	f.s, f.task, f.lane, f.owner, f.values = s, t, l, s.nobody, at.values
 	f.rank = x.rank()
 	f.single, f.noRetry, f.lone = at.single, t.r.NoRetry, true
-	f.attemptTimeout, f.seen = at.limit, at.limit > 0
+	f.attemptTimeout = at.limit
 	f.queueTimeout = timeoutOf(t.r.QueueTimeout, l.policy.queueTimeout)
 	f.named = t.r.Lane != ""
 	f.at, f.attempts, f.state = at, 1, flightRunning

@@ -284,7 +284,7 @@ func (s *Scheduler) abandonLocked(f *flight, at *attempt, now instant) {
 	err, cause := at.ending()
 	out := at.ended(err, cause)
 	out.arrived = now
-	out.took = now.sub(at.began)
+	out.took = at.lasted(now)
 	s.later(func() { go f.goOn(at, out) }) // ends with the flight; Close waits for it
 }
 

@@ -47,7 +47,6 @@ type flight struct {
 	refusedOp  op   // Error.Op of refusal
 	lone       bool // runs on its only caller's goroutine
 	single     bool // Transport(): one hop
-	seen       bool // others look at when its attempts began
 	named      bool // its lane was named
 	exempt     bool // outside MaxQueue
 	keyed      bool // stands in s.flights under key

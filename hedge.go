@@ -226,12 +226,11 @@ func (s *Scheduler) leaveDeaf(f *flight, running []*attempt, h *hedge, results <
 		f.more.hedge = nil
 	}
 	stand := f.newAttempt(hold{})
-	stand.began = first.began
 	stand.stage.begin() // as first has
 	f.at = stand
 	s.dispatchLocked(now)
 	s.unlock()
-	out.arrived, out.took = now, now.sub(first.began)
+	out.arrived, out.took = now, first.lasted(now)
 	go func() { // ends with the attempts; Close waits for them
 		for range running {
 			s.finishLoser(<-results)

@@ -146,12 +146,8 @@ func (a *attempt) goOnIn(now instant, left time.Duration) error {
 	s, f := a.s, a.f
 	s.mu.Lock()
 	defer s.unlock()
-	a.began = now
-	if left == 0 {
-		return nil
-	}
-	a.setDeadline(now.add(left))
-	if a.timedByFlight() && f.at == a && !a.abandoned && f.state == flightRunning {
+	a.beginAgain(now, left)
+	if left > 0 && a.timedByFlight() && f.at == a && !a.abandoned && f.state == flightRunning {
 		s.alarmLocked(f, now.add(left))
 	}
 	return nil

@@ -142,6 +142,14 @@ func (t *Task) baseKey(ignore *headerSet, owner string) (dedupeKey, bool) {
 	return k, true
 }
 
+// partsAhead derives the key of a task that may share before the mutex is taken.
+func (t *Task) partsAhead(on bool) {
+	if t.mayShare(on) && t.shares() {
+		t.parts()
+		t.urlFamily()
+	}
+}
+
 // parts are derived once: most tasks of a scheduler without Dedupe never need them.
 func (t *Task) parts() *keyParts {
 	if p := t.keys.Load(); p != nil {

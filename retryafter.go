@@ -40,8 +40,8 @@ func serverTime(h http.Header, now time.Time) time.Time {
 	return date.Add(age)
 }
 
-// field is the first line of a header field, trimmed. A header that was not made
-// by net/http may have its name in lower case.
+// field is the first line of a header field, trimmed; name is canonical. A header
+// that was not made by net/http may have its name in lower case.
 func field(h http.Header, name string) string {
 	values := fields(h, name)
 	if len(values) == 0 {
@@ -51,10 +51,17 @@ func field(h http.Header, name string) string {
 }
 
 func fields(h http.Header, name string) []string {
-	if values := h.Values(name); len(values) > 0 {
+	if values := h[name]; len(values) > 0 {
 		return values
 	}
-	return h[strings.ToLower(name)]
+	var room [32]byte // most answers have no such field: to find that out costs no memory
+	lower := append(room[:0], name...)
+	for i, c := range lower {
+		if 'A' <= c && c <= 'Z' {
+			lower[i] = c | 0x20
+		}
+	}
+	return h[string(lower)]
 }
 
 // deltaSeconds parses digits (RFC 9110, 10.2.3), saturating.

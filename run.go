@@ -51,7 +51,7 @@ func (o *outcome) failed() bool {
 func (f *flight) newAttempt(h hold) *attempt {
 	a := &attempt{
 		s: f.s, f: f, task: f.task, values: f.values, single: f.single,
-		n: f.attempts, hold: h, deadline: never,
+		n: f.attempts, hold: h, limit: f.attemptTimeout, deadline: never,
 	}
 	a.policy = &f.lane.policy
 	if f.outer != nil {
@@ -259,7 +259,9 @@ func (f *flight) digest(at *attempt, resp *http.Response, err error) outcome {
 	case resp != nil:
 		f.receive(at, &out)
 	}
-	out.took = s.now().sub(at.began)
+	if out.payload == nil || len(out.payload.body) > 0 { // else it took no time to read
+		out.took = s.now().sub(at.began)
+	}
 	f.judge(at, &out)
 	if out.err != nil {
 		out.arrived = s.now()
@@ -279,7 +281,7 @@ func (f *flight) execute(at *attempt) (*http.Response, error) {
 // receive reads the body into memory, or leaves it to arrive.
 func (f *flight) receive(at *attempt, out *outcome) {
 	resp := out.resp
-	if end, cause := at.ending(); end != nil { // deaf to its end, it answered all the same
+	if end, cause := at.endingAt(out.arrived); end != nil { // deaf to its end, it answered all the same
 		resp.Body.Close()
 		*out = at.ended(end, cause)
 		return
@@ -390,6 +392,13 @@ func (s *Scheduler) attemptDueLocked(f *flight, now instant) {
 	at := f.at
 	if at.hopping() != nil || at.isOver() {
 		return // that wait has a bound of its own; or it has just returned
+	}
+	if t := at.untilDue(); !at.due && t > now { // it was sent later than granted, or not yet, or has been given more time
+		if t == never && f.attemptTimeout > 0 {
+			t = now.add(f.attemptTimeout)
+		}
+		s.alarmLocked(f, t)
+		return
 	}
 	if !at.due {
 		at.due = true

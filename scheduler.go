@@ -285,6 +285,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 	s.beginCaller(c, ctx, t, w)
 	want := c.wants(w)
 	s.routeAhead(t, &want)
+	t.partsAhead(s.cfg.Dedupe != nil)
 	s.mu.Lock()
 	now := s.now()
 	if s.cfg.DryRun {
@@ -329,9 +330,9 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	s.alive.Add(1)
 	c.bare = w.single
 	c.s, c.ctx, c.task = s, ctx, t
-	c.born, c.deadline = s.now(), never
+	c.deadline = never
 	if d, ok := ctx.Deadline(); ok {
-		c.deadline = c.born.add(time.Until(d))
+		c.deadline = s.now().add(time.Until(d))
 	}
 	c.outer = s.attemptFrom(ctx)
 	w.dead = ctxError(ctx)

@@ -189,7 +189,7 @@ func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
 		alone = &flight{
 			s: s, task: c.task, lane: f.lane, owner: f.owner, outer: f.outer, values: c.ctx,
 			rank: c.rank, single: f.single, named: f.named, noRetry: f.noRetry,
-			attemptTimeout: f.attemptTimeout, queueTimeout: f.queueTimeout, seen: f.seen,
+			attemptTimeout: f.attemptTimeout, queueTimeout: f.queueTimeout,
 		}
 		alone.wait = waiter{f: alone, lane: f.lane, owner: f.owner}
 		if f.outer != nil {
