@@ -2,6 +2,7 @@ package ax
 
 import (
 	"cmp"
+	"context"
 	"time"
 )
 
@@ -20,9 +21,10 @@ func (c *caller) wants(w *way) (want Hints) {
 	return want
 }
 
-// admitLocked decides what becomes of a new task. It returns the flight that
+// admitLocked decides what becomes of a new task, whose flight is f, or made if that
+// is nil and nobody shares one with it. It returns the flight that
 // will answer it, or nil when the task has been decided at once.
-func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, now instant) *flight {
+func (s *Scheduler) admitLocked(c *caller, f *flight, want *Hints, w *way, now instant) *flight {
 	if !s.arriveLocked(c, want, w, now) {
 		return nil
 	}
@@ -30,12 +32,21 @@ func (s *Scheduler) admitLocked(c *caller, spare *flight, want *Hints, w *way, n
 		s.rejectLocked(c, err, now)
 		return nil
 	}
-	f := spare
-	s.fillLocked(f, c, c.outer, want, w)
 	name := c.name()
-	if s.shareLocked(f, c, want, now) {
-		s.endOlderLocked(name, c, now)
-		return c.f
+	key, shares := s.sharingOf(c, want, w)
+	if shares {
+		var shared bool
+		if shared, shares = s.shareLocked(key, c, want, now); shared {
+			s.endOlderLocked(name, c, now)
+			return c.f
+		}
+	}
+	if f == nil {
+		f = newFlight()
+	}
+	s.fillLocked(f, c, c.outer, termsOf(want, c.lane), w.run)
+	if shares {
+		s.keyLocked(f, key)
 	}
 	c.f = f
 	f.callers.add(c)
@@ -81,7 +92,7 @@ func (s *Scheduler) closedLocked(outer *attempt, w *way) error {
 
 // rejectLocked ends a task that is not let in.
 func (s *Scheduler) rejectLocked(c *caller, err error, now instant) {
-	s.endLocked(c, &result{kind: EventRejected, op: "admit", err: err, retryIn: retryHint(err)}, now)
+	s.endLocked(c, &result{kind: EventRejected, op: opAdmit, err: err, retryIn: retryHint(err)}, now)
 }
 
 // enlistLocked writes c into whatever can end or refuse it: scope, cooldown,
@@ -113,7 +124,7 @@ func (s *Scheduler) labelLocked(c *caller, want *Hints, w *way) {
 }
 
 // fillLocked makes f the flight that c would need if nobody shared one with it.
-func (s *Scheduler) fillLocked(f *flight, c *caller, outer *attempt, want *Hints, w *way) {
+func (s *Scheduler) fillLocked(f *flight, c *caller, outer *attempt, t terms, run func(context.Context) error) {
 	l, o := c.lane, c.owner
 	f.s, f.task, f.lane, f.owner, f.values, f.outer = s, c.task, l, o, c.ctx, outer
 	f.wait.f, f.wait.lane, f.wait.owner, f.wait.node.item = f, l, o, &f.wait
@@ -121,13 +132,9 @@ func (s *Scheduler) fillLocked(f *flight, c *caller, outer *attempt, want *Hints
 		f.wait.kind, f.exempt = waitTokens, true
 	}
 	f.rank = c.rank
-	f.single = w.single
-	f.noRetry = want.NoRetry
-	f.attemptTimeout = timeoutOf(want.AttemptTimeout, l.policy.attemptTimeout)
-	f.queueTimeout = timeoutOf(want.QueueTimeout, l.policy.queueTimeout)
-	f.named = want.Lane != ""
-	if w.run != nil {
-		f.extras().work = w.run
+	f.single, f.terms = c.bare, t
+	if run != nil {
+		f.extras().work = run
 	}
 	f.lone = c.call == nil
 	if f.hedgePolicy() != nil {

@@ -19,18 +19,23 @@ type caller struct {
 	more     *callerExtras
 	done     chan struct{} // closed when decided; nil for a lone one
 	res      *result
-	node     heapNode[*caller]
 	rank     rank
 	born     instant
 	deadline instant  // of ctx
 	outer    *attempt // that ctx belongs to
-	spare    *flight  // what a joiner would have had to itself
+	joint    *joint   // of one that shares its flight, or has
 
 	kind     uint8 // EventKind of its end; 0 while undecided
 	notes    note
 	joined   bool // a flight that another began
 	leftBody bool // the flight goes on with it
 	bare     bool // its errors leave out what http.Client adds
+}
+
+// joint is a caller's part in a flight of many.
+type joint struct {
+	node  heapNode[*caller]
+	terms terms // on which it would have had a flight to itself; of one that joined
 }
 
 // callerExtras is what few callers have.
@@ -73,12 +78,12 @@ type result struct {
 	stream   *attempt       // one whose body is still arriving; for one caller
 	streamed *http.Response // its answer
 	err      error          // no answer
-	op       string
 	cause    error
 	panicked *PanicError // goes on through a caller that is alone
 	source   Source
+	attempts int32
+	op       op   // of Error
 	shared   bool // by more than one reader: each gets copies
-	attempts int
 	waited   time.Duration
 	arrived  instant
 	last     *payload // the last answer seen before err
@@ -152,8 +157,11 @@ func (cs *callerSet) add(c *caller) {
 }
 
 func (cs *callerSet) push(c *caller) {
-	c.node.item = c
-	cs.many.push(c.rank, &c.node)
+	if c.joint == nil {
+		c.joint = new(joint)
+	}
+	c.joint.node.item = c
+	cs.many.push(c.rank, &c.joint.node)
 }
 
 func (cs *callerSet) remove(c *caller) {
@@ -161,7 +169,7 @@ func (cs *callerSet) remove(c *caller) {
 		cs.one = nil
 		return
 	}
-	cs.many.remove(&c.node)
+	cs.many.remove(&c.joint.node)
 }
 
 // pop takes out the best.

@@ -15,24 +15,20 @@ import (
 // overtaken, re-ranked and refused; and who joins depends on lane, nesting and
 // later writes, not on the key alone.
 
-// sharingOf is the key under which f may be shared, if it may.
-func (s *Scheduler) sharingOf(f *flight, c *caller, want *Hints) (flightKey, bool) {
+// sharingOf is the key under which a flight of c may be shared, if it may.
+func (s *Scheduler) sharingOf(c *caller, want *Hints, w *way) (flightKey, bool) {
 	r := &c.task.r
 	asks := r.Dedupe || r.DedupeKey != "" || r.DedupeWindow > 0
-	if want.NoDedupe || f.work() != nil || s.cfg.Dedupe == nil && !asks {
+	if want.NoDedupe || w.run != nil || s.cfg.Dedupe == nil && !asks {
 		return flightKey{}, false
 	}
 	key := c.task.sharingKey(s.ignore, want.Owner)
-	return flightKey{key, f.lane}, key.family != ""
+	return flightKey{key, c.lane}, key.family != ""
 }
 
-// shareLocked answers c with what is already known or under way: true if it
-// did. If not, f takes the key, unless somebody else's flight must keep it.
-func (s *Scheduler) shareLocked(f *flight, c *caller, want *Hints, now instant) bool {
-	key, ok := s.sharingOf(f, c, want)
-	if !ok {
-		return false
-	}
+// shareLocked answers c with what is already known or under way: shared if it
+// did. If not, c's flight is to take the key, unless somebody else's must keep it.
+func (s *Scheduler) shareLocked(key flightKey, c *caller, want *Hints, now instant) (shared, take bool) {
 	s.noteRepeatLocked(c, key, now)
 	if e := s.window.get(key.dedupeKey, now); e != nil {
 		s.count.windowHits.Add(1)
@@ -41,22 +37,21 @@ func (s *Scheduler) shareLocked(f *flight, c *caller, want *Hints, now instant) 
 			kind: EventSucceeded, payload: e.payload, shared: true,
 			source: FromWindow, arrived: e.stored,
 		}, now)
-		return true
+		return true, false
 	}
 	have := s.flights.get(key)
 	if have == nil || have.outdated {
-		s.keyLocked(f, key)
-		return false
+		return false, true
 	}
-	if f.outer != nil && have.depth() < f.depth() {
-		return false // it could wait for the very attempt that c is part of
+	if have.outer.within() < c.outer.within() {
+		return false, false // it could wait for the very attempt that c is part of
 	}
 	if want.NoWait && have.attempts == 0 {
 		s.rejectLocked(c, ErrWouldWait, now)
-		return true
+		return true, false
 	}
-	s.joinLocked(have, f, c, now)
-	return true
+	s.joinLocked(have, termsOf(want, c.lane), c, now)
+	return true, false
 }
 
 // keyLocked lets others find f.
@@ -99,13 +94,13 @@ func (s *Scheduler) unkeyLocked(f *flight) {
 
 // joinLocked makes c one of have's callers: as urgent, as patient as the most
 // urgent and most patient of them. mine is the flight c would have had.
-func (s *Scheduler) joinLocked(have, mine *flight, c *caller, now instant) {
+func (s *Scheduler) joinLocked(have *flight, mine terms, c *caller, now instant) {
 	s.count.coalesced.Add(1)
 	c.note(noteCoalesced)
 	c.joined = true
-	c.spare = mine
 	c.f = have
 	have.callers.add(c)
+	c.joint.terms = mine
 	if d := mine.attemptTimeout; have.attemptTimeout > 0 && (d == 0 || d > have.attemptTimeout) {
 		s.extendLocked(have, d, now)
 	}
@@ -130,12 +125,12 @@ func (s *Scheduler) extendLocked(f *flight, d time.Duration, now instant) {
 	}
 }
 
-// depth is how many attempts f runs inside of.
-func (f *flight) depth() int {
-	if f.outer == nil {
+// within is how many attempts something runs inside of whose innermost is a.
+func (a *attempt) within() int {
+	if a == nil {
 		return 0
 	}
-	return f.outer.rare().depth + 1
+	return a.rare().depth + 1
 }
 
 // keepLocked keeps a good answer for who comes after: in the window, and in the

@@ -47,11 +47,11 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 		s.wouldLocked(l, o, func(w *wouldCounts) *atomic.Uint64 { return &w.cooled })
 	}
 	s.supersedeDryLocked(c, l, o)
-	s.fillLocked(f, c, nil, want, w)
+	s.fillLocked(f, c, nil, termsOf(want, l), w.run)
 	f.noRetry, f.lone = true, c.call == nil
 	c.f = f
 	f.callers.add(c)
-	if !cooled && !s.shareDryLocked(f, c, want, now) {
+	if !cooled && !s.shareDryLocked(f, c, want, w, now) {
 		s.hauntLocked(f, want, now)
 	}
 	f.state, f.attempts = flightRunning, 1
@@ -91,9 +91,9 @@ func (s *Scheduler) supersedeDryLocked(c *caller, l *lane, o *owner) {
 
 // shareDryLocked counts what sharing would have saved. Flights and window are
 // kept as ever, but nobody is given anything of them.
-func (s *Scheduler) shareDryLocked(f *flight, c *caller, want *Hints, now instant) bool {
+func (s *Scheduler) shareDryLocked(f *flight, c *caller, want *Hints, w *way, now instant) bool {
 	s.noteDryRepeatLocked(f, c, want, now)
-	key, ok := s.sharingOf(f, c, want)
+	key, ok := s.sharingOf(c, want, w)
 	if !ok {
 		return false
 	}
@@ -130,7 +130,7 @@ func (s *Scheduler) hauntLocked(f *flight, want *Hints, now instant) {
 		return
 	}
 	g := &ghost{started: never, took: never}
-	g.f = flight{s: s, task: f.task, lane: l, owner: o, rank: f.rank, state: flightWaiting, more: &flightExtras{ghost: g}, queueTimeout: f.queueTimeout}
+	g.f = flight{s: s, task: f.task, lane: l, owner: o, rank: f.rank, state: flightWaiting, more: &flightExtras{ghost: g}, terms: terms{queueTimeout: f.queueTimeout}}
 	g.f.wait = waiter{f: &g.f, lane: l, owner: o, kind: waitGhost}
 	g.f.wait.node.item = &g.f.wait
 	f.extras().ghost = g

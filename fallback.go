@@ -88,7 +88,7 @@ func (f *flight) fallBack(fb *Fallback, res *result) *result {
 		}
 	}
 	if f.attempts > 0 && res.err != nil {
-		res.op = "fallback"
+		res.op = opFallback
 	}
 	return res
 }

@@ -30,33 +30,48 @@ type flight struct {
 	wait   waiter
 	rank   rank // the best of its callers'
 
-	callers        callerSet
-	key            *flightKey    // nil = nobody can share it
-	attemptTimeout time.Duration // the longest of its callers'; 0 = none
-	queueTimeout   time.Duration // of the wait after a backoff; 0 = none
-	waited         time.Duration
-	at             *attempt // the running or the latest
-	answer         *payload // the last answer seen
-	refusal        error    // why ax goes no further
-	buf            *buffers
-	more           *flightExtras
-	next, prev     *flight // in the scheduler's list of what is unfinished
+	callers    callerSet
+	key        *flightKey // nil = nobody can share it
+	waited     time.Duration
+	at         *attempt // the running or the latest
+	answer     *payload // the last answer seen
+	refusal    error    // why ax goes no further
+	buf        *buffers
+	more       *flightExtras
+	next, prev *flight // in the scheduler's list of what is unfinished
+	terms              // its first caller's, with the longest timeouts of all
 
 	attempts   int32
 	state      flightState
 	refusedOp  op   // Error.Op of refusal
 	lone       bool // runs on its only caller's goroutine
 	single     bool // Transport(): one hop
-	named      bool // its lane was named
 	exempt     bool // outside MaxQueue
 	keyed      bool // stands in s.flights under key
 	filed      bool // stands in s.byURL
 	outdated   bool // a write to its URL came after its start: not kept, not joined
-	noRetry    bool
 	noWait     bool // starts when the governor answers, or not at all
 	entered    bool // admission let it wait
 	shownLast  bool // answer is in the hands of a caller who left
 	overBudget bool // it met its owner's budget
+}
+
+// terms is what a caller asks of the flight that answers it.
+type terms struct {
+	attemptTimeout time.Duration // 0 = none
+	queueTimeout   time.Duration // 0 = none; also of the wait after a backoff
+	noRetry        bool
+	named          bool // its lane was named
+}
+
+// termsOf is what want asks for in lane l.
+func termsOf(want *Hints, l *lane) terms {
+	return terms{
+		attemptTimeout: timeoutOf(want.AttemptTimeout, l.policy.attemptTimeout),
+		queueTimeout:   timeoutOf(want.QueueTimeout, l.policy.queueTimeout),
+		noRetry:        want.NoRetry,
+		named:          want.Lane != "",
+	}
 }
 
 // buffers is what a flight needs once it runs: but for the alarm, its goroutine's
@@ -113,9 +128,11 @@ const (
 	opAdmit op = iota
 	opQueue
 	opRetry
+	opAttempt
+	opFallback
 )
 
-func (o op) String() string { return [...]string{"admit", "queue", "retry"}[o] }
+func (o op) String() string { return [...]string{"admit", "queue", "retry", "attempt", "fallback"}[o] }
 
 // flightKey is under what a flight can be found: results are shared within one
 // lane.

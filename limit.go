@@ -29,6 +29,7 @@ type rateSet struct {
 	pending  int         // taken, neither called nor given back; counted while there are windows
 	since    instant     // when windows came into force
 	windowed atomic.Bool // there are windows, for who holds no lock
+	limited  atomic.Bool // there are rates, likewise
 }
 
 // window allows limit starts in any half-open window of span.
@@ -63,7 +64,7 @@ func (r *rateSet) exactLocked() bool { return len(r.windows) > 0 }
 // latest moment seen) if it is now; never if only a call or a return of what was
 // taken can bring it about. If nothing is taken before, a start is allowed then.
 func (r *rateSet) next(now instant) instant {
-	if r == nil {
+	if r == nil || !r.limited.Load() {
 		return now
 	}
 	r.mu.Lock()
@@ -97,7 +98,7 @@ func (r *rateSet) due() instant {
 // take uses one start now, if next allows it. lag is how late the timer fired
 // that led to it, 0 if none did.
 func (r *rateSet) take(now instant, lag time.Duration) bool {
-	if r == nil {
+	if r == nil || !r.limited.Load() {
 		return true
 	}
 	r.mu.Lock()
@@ -151,7 +152,7 @@ func (r *rateSet) calledLocked(now instant) {
 // to be called: nothing was used. Only tokens that would have overflowed
 // meanwhile, had they not been taken, do not come back.
 func (r *rateSet) giveBack(now, taken instant) {
-	if r == nil {
+	if r == nil || !r.limited.Load() {
 		return
 	}
 	r.mu.Lock()
@@ -202,6 +203,7 @@ func (r *rateSet) setLocked(now instant, rates []Rate) {
 		}
 	}
 	r.windowed.Store(r.exactLocked())
+	r.limited.Store(len(rates) > 0)
 	switch {
 	case !r.exactLocked():
 		r.log, r.pending = startLog{}, 0
@@ -246,7 +248,7 @@ func (r *rateSet) charge(b *bucket, now instant, n int) {
 // idleAt is from when on forgetting the set changes nothing, not after now if it
 // is idle already; never while starts are pending.
 func (r *rateSet) idleAt(now instant) instant {
-	if r == nil {
+	if r == nil || !r.limited.Load() {
 		return now
 	}
 	r.mu.Lock()

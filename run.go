@@ -56,7 +56,7 @@ func (f *flight) newAttempt(h hold) *attempt {
 	a.policy = &f.lane.policy
 	if f.outer != nil {
 		m := a.extras()
-		m.outer, m.depth = f.outer, f.depth()
+		m.outer, m.depth = f.outer, f.outer.within()
 	}
 	if f.lone {
 		a.bound = boundCaller
@@ -144,7 +144,7 @@ func (f *flight) onOwnGoroutine(do func()) {
 		if v := recover(); v != nil {
 			err = newPanicError(v)
 		}
-		f.s.complete(f, &result{kind: EventFailed, op: "attempt", attempts: int(f.attempts), err: err})
+		f.s.complete(f, &result{kind: EventFailed, op: opAttempt, attempts: f.attempts, err: err})
 	}()
 	do()
 	returned = true

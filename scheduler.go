@@ -281,7 +281,13 @@ func (s *Scheduler) do(ctx context.Context, t *Task, w *way) (*Response, error) 
 
 // perform brings a task to its end.
 func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
-	c, f := new(loneTask).parts()
+	var c *caller
+	var f *flight
+	if t.mayShare(s.cfg.Dedupe != nil) {
+		c = new(caller) // whether it needs a flight will show
+	} else {
+		c, f = new(loneTask).parts()
+	}
 	s.beginCaller(c, ctx, t, w)
 	want := c.wants(w)
 	s.routeAhead(t, &want)
@@ -289,6 +295,9 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 	s.mu.Lock()
 	now := s.now()
 	if s.cfg.DryRun {
+		if f == nil {
+			f = newFlight()
+		}
 		f = s.admitDryLocked(c, f, &want, w, now)
 		s.unlock()
 		c.tellAdmission()
@@ -311,6 +320,16 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 		c.wait()
 	}
 	return c
+}
+
+// newFlight is an empty flight, with its buffers.
+func newFlight() *flight {
+	both := new(struct {
+		f flight
+		b buffers
+	})
+	both.f.buf = &both.b
+	return &both.f
 }
 
 // loneTask is what most tasks need: one allocation for what lives together.
@@ -413,9 +432,9 @@ func (f *flight) unsentFor(c *caller) bool {
 
 // canceledLocked is the result of a caller that was made to leave.
 func (c *caller) canceledLocked(err error) *result {
-	res := &result{kind: EventCanceled, op: "admit", err: err}
+	res := &result{kind: EventCanceled, op: opAdmit, err: err}
 	if f := c.f; f != nil {
-		res.attempts, res.last, res.waited = int(f.attempts), f.answer, f.waitedAt(c.s.now())
+		res.attempts, res.last, res.waited = f.attempts, f.answer, f.waitedAt(c.s.now())
 		f.shownLast = f.shownLast || f.answer != nil
 		if f.attempts > 0 && f.state != flightRunning {
 			res.retryIn = f.last().retry.after
@@ -423,20 +442,20 @@ func (c *caller) canceledLocked(err error) *result {
 		switch {
 		case f.state == flightRunning && c.kind == 0 && f.unsentFor(c):
 			res.attempts--
-			res.op = "queue"
+			res.op = opQueue
 			if res.attempts > 0 {
-				res.op = "retry"
+				res.op = opRetry
 			}
 		case f.state == flightRunning:
-			res.op = "attempt"
+			res.op = opAttempt
 		case f.state == flightWaiting && f.attempts == 0:
 			now := c.s.now()
-			res.op = opQueue.String()
+			res.op = opQueue
 			res.err = &leftError{err, now.sub(c.born), f.wait.obstacle(now).name}
 		case f.state == flightResting || f.state == flightWaiting || f.state == flightSettling && f.attempts == 0 && f.refusal == nil:
 			res.op = f.waitOp()
 		default:
-			res.op = "fallback"
+			res.op = opFallback
 		}
 	}
 	return res

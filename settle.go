@@ -37,7 +37,7 @@ func (f *flight) goneResult() *result {
 		return nil
 	}
 	return &result{
-		kind: EventCanceled, op: "fallback", err: ctxError(f.values), attempts: int(f.attempts), last: f.answer,
+		kind: EventCanceled, op: opFallback, err: ctxError(f.values), attempts: f.attempts, last: f.answer,
 	}
 }
 
@@ -52,13 +52,13 @@ func (f *flight) waitedInAll() time.Duration {
 // result is what the flight came to without a fallback.
 func (f *flight) result() *result {
 	res := &f.buffers().res
-	*res = result{attempts: int(f.attempts), waited: f.waitedInAll(), retryIn: f.last().retry.after, last: f.answer}
+	*res = result{attempts: f.attempts, waited: f.waitedInAll(), retryIn: f.last().retry.after, last: f.answer}
 	if out := f.last(); out.unsent && out.caller {
 		res.kind, res.op, res.err = EventCanceled, f.waitOp(), out.err
 		return res
 	}
 	if f.attempts == 0 && f.refusal != nil {
-		res.kind, res.op, res.err = EventRejected, f.refusedOp.String(), f.refusal
+		res.kind, res.op, res.err = EventRejected, f.refusedOp, f.refusal
 		res.retryIn = retryHint(f.refusal)
 		return res
 	}
@@ -75,13 +75,13 @@ func (f *flight) result() *result {
 		}
 		return res
 	}
-	res.kind, res.op, res.err = EventFailed, "attempt", out.err
+	res.kind, res.op, res.err = EventFailed, opAttempt, out.err
 	res.panicked, _ = out.err.(*PanicError)
 	if out.caller {
 		res.kind = EventCanceled
 	}
 	if f.refusal != nil && f.refusedOp == opRetry {
-		res.op = "retry"
+		res.op = opRetry
 	}
 	if res.cause != nil {
 		res.err = beside(out.err, res.cause)
@@ -90,11 +90,11 @@ func (f *flight) result() *result {
 }
 
 // waitOp is the Error.Op of an end while waiting.
-func (f *flight) waitOp() string {
+func (f *flight) waitOp() op {
 	if f.attempts > 0 {
-		return opRetry.String()
+		return opRetry
 	}
-	return opQueue.String()
+	return opQueue
 }
 
 // complete gives all callers their end and lets the flight go, in one critical
@@ -156,7 +156,7 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 	for c := f.callers.pop(); c != nil; c = f.callers.pop() {
 		if m := c.task.Method(); m != http.MethodGet && m != http.MethodHead {
 			s.endLocked(c, &result{
-				kind: EventFailed, op: "attempt", attempts: int(f.attempts),
+				kind: EventFailed, op: opAttempt, attempts: f.attempts,
 				err: fmt.Errorf("%w: the shared answer is a stream", ErrNotReplayable),
 			}, now)
 			continue
@@ -184,21 +184,13 @@ func (s *Scheduler) sendAloneLocked(f *flight, c *caller, now instant) {
 // flightAloneLocked makes c, who has left f, the only caller of a new flight: the
 // one that it would have had without f.
 func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
-	alone := c.spare
-	if alone == nil { // it began f
-		alone = &flight{
-			s: s, task: c.task, lane: f.lane, owner: f.owner, outer: f.outer, values: c.ctx,
-			rank: c.rank, single: f.single, named: f.named, noRetry: f.noRetry,
-			attemptTimeout: f.attemptTimeout, queueTimeout: f.queueTimeout,
-		}
-		alone.wait = waiter{f: alone, lane: f.lane, owner: f.owner}
-		if f.outer != nil {
-			alone.wait.kind = waitTokens
-		}
-		alone.wait.node.item = &alone.wait
+	t := f.terms // it began f
+	if c.joined {
+		t = c.joint.terms
 	}
-	c.spare = nil
-	alone.lone, alone.key = false, nil
+	alone := newFlight()
+	s.fillLocked(alone, c, c.outer, t, nil)
+	alone.lone = false
 	c.joined = false
 	c.f = alone
 	alone.callers.add(c)
@@ -273,7 +265,7 @@ func (c *caller) answer() (*Response, error) {
 	}
 	both := new(answered)
 	r := &both.Response
-	r.Source, r.Attempts, r.Waited = res.source, res.attempts, res.waited
+	r.Source, r.Attempts, r.Waited = res.source, int(res.attempts), res.waited
 	r.Seq, r.Cause = c.seq(), res.cause
 	if c.joined && res.source == FromNetwork {
 		r.Source = FromFlight
@@ -297,12 +289,12 @@ func (c *caller) answer() (*Response, error) {
 // failure is res as the error of c.
 func (c *caller) failure(res *result) *Error {
 	e := &Error{
-		Op: res.op, Method: c.task.Method(), URL: c.task.redactedURL(), Lane: c.laneName(), Owner: c.ownerName(),
-		Attempts: res.attempts, RetryAfter: res.retryIn, Err: res.err, bare: c.bare,
+		Op: res.op.String(), Method: c.task.Method(), URL: c.task.redactedURL(), Lane: c.laneName(), Owner: c.ownerName(),
+		Attempts: int(res.attempts), RetryAfter: res.retryIn, Err: res.err, bare: c.bare,
 	}
 	if res.last != nil {
 		e.Response = lastAnswer(res.last)
-		e.Response.Attempts = res.attempts
+		e.Response.Attempts = e.Attempts
 	}
 	return e
 }
@@ -366,7 +358,7 @@ func (s *Scheduler) endAborted(c *caller) {
 	f := c.f
 	s.unlock()
 	if f != nil {
-		s.complete(f, &result{kind: EventFailed, op: "attempt", attempts: int(f.attempts), err: errAttemptAborted})
+		s.complete(f, &result{kind: EventFailed, op: opAttempt, attempts: f.attempts, err: errAttemptAborted})
 	}
 }
 
