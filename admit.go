@@ -181,7 +181,7 @@ func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) 
 		s.setAlarmLocked(&c.extras().alarm, c, now.add(f.queueTimeout))
 	}
 	if f.lone {
-		f.wait.ready = make(chan signal, 1)
+		f.wait.ready = f.signals()
 	}
 }
 

@@ -102,6 +102,9 @@ func (s *Scheduler) setBudgetLocked(o *owner, b Budget, now instant) {
 // fixOwnerLocked blocks or unblocks o's queues after anything that may have
 // changed what it can start: O(log n) for each lane that it waits in.
 func (s *Scheduler) fixOwnerLocked(o *owner, now instant) {
+	if o == s.nobody && !o.blocked && !o.limited() {
+		return // most tasks are nobody's
+	}
 	t := o.startAt(now)
 	if blocked := t > now; blocked != o.blocked {
 		o.blocked = blocked

@@ -3,6 +3,7 @@ package ax_test
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"testing"
 	"time"
 
@@ -27,10 +28,14 @@ func BenchmarkDo(b *testing.B) {
 		"exact":   with(func(c *ax.Config) { c.Rate = []ax.Rate{{Limit: 10_000, Per: time.Millisecond}} }),
 		"dedupe":  with(func(c *ax.Config) { c.Dedupe = &ax.Dedupe{} }),
 		"event":   with(func(c *ax.Config) { c.OnEvent = func(ax.Event) {} }),
+		"full":    with(func(c *ax.Config) { c.MaxConcurrent = 2 }),
 	} {
 		b.Run(name, func(b *testing.B) {
 			header := http.Header{}
 			s := qReal(b, cfg, func(context.Context, *ax.Task) (*http.Response, error) {
+				if cfg.MaxConcurrent == 2 {
+					runtime.Gosched() // everybody else comes to the gate
+				}
 				return &http.Response{StatusCode: http.StatusOK, Header: header, Body: http.NoBody}, nil
 			})
 			task := ax.Must(ax.Request{URL: "http://a.test/"}.Task())

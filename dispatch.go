@@ -259,7 +259,6 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	f.state = flightRunning
 	f.attempts++
 	first := f.at == nil
-	f.buffers()
 	f.at = f.newAttempt(h)
 	if !f.lone && f.attemptTimeout > 0 {
 		s.alarmLocked(f, now.add(f.attemptTimeout))

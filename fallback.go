@@ -107,15 +107,14 @@ func (f *flight) alternate(t *Task) (*result, error) {
 	ctx := f.flightContext()
 	h := HintsFrom(ctx) // who pays and how urgent it is stays; where it goes is its own
 	c := f.s.perform(ContextWith(ctx, Hints{Priority: h.Priority, Owner: h.Owner}), t, &way{accepted: true})
-	got := c.res // finish forgets a stream
+	got := *c.res // finish forgets a stream
 	if _, err := c.finish(); err != nil {
 		return nil, err
 	}
 	if got.payload != nil && (got.payload.resp.StatusCode >= 500 || got.payload.resp.StatusCode == http.StatusTooManyRequests) {
-		return nil, statusErrorOf(got)
+		return nil, statusErrorOf(&got)
 	}
-	copied := *got
-	return &copied, nil
+	return &got, nil
 }
 
 // static asks the user's own function for an answer.

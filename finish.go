@@ -243,7 +243,7 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 	}
 	f.state = flightResting
 	if f.wait.ready == nil {
-		f.wait.ready = make(chan signal, 1)
+		f.wait.ready = f.signals()
 	}
 	f.lane.resting++
 	s.alarmLocked(f, now.add(out.retry.delay))

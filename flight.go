@@ -80,7 +80,9 @@ type buffers struct {
 	out   outcome // of the last attempt
 	res   result
 	pay   payload
-	alarm alarm // attempt timeout, backoff, QueueTimeout of a retry; guarded by s.mu
+	alarm alarm       // attempt timeout, backoff, QueueTimeout of a retry; guarded by s.mu
+	first attempt     // room for it, so that the mutex is not held while memory is found
+	ready chan signal // likewise; nil if no wait was foreseen
 }
 
 // flightExtras is what few flights have.
@@ -324,6 +326,16 @@ func (s *Scheduler) silenceLocked(f *flight) {
 	}
 }
 
+// signals is a channel for the signals of f, with room for the one of each wait.
+func (f *flight) signals() chan signal {
+	if b := f.buf; b != nil && b.ready != nil {
+		ready := b.ready
+		b.ready = nil
+		return ready
+	}
+	return make(chan signal, 1)
+}
+
 // wakeLocked sends f's goroutine on, or gives it one. A lone flight's caller
 // that has not begun to wait looks at the state itself.
 func (s *Scheduler) wakeLocked(f *flight, sig signal) {
@@ -331,7 +343,7 @@ func (s *Scheduler) wakeLocked(f *flight, sig signal) {
 	case f.wait.ready != nil:
 		s.todo = append(s.todo, todo{f: f, sig: sig})
 	case !f.lone && sig != sigOver:
-		f.wait.ready = make(chan signal, 1)
+		f.wait.ready = f.signals()
 		s.todo = append(s.todo, todo{f: f, sig: sig, spawn: true})
 	}
 }

@@ -49,10 +49,12 @@ func (o *outcome) failed() bool {
 
 // newAttempt is the next attempt of f, holding h.
 func (f *flight) newAttempt(h hold) *attempt {
-	a := &attempt{
-		s: f.s, f: f, task: f.task, values: f.values, single: f.single,
-		n: f.attempts, hold: h, limit: f.attemptTimeout, deadline: never,
+	a := &f.buffers().first
+	if a.s != nil {
+		a = new(attempt)
 	}
+	a.s, a.f, a.task, a.values, a.single = f.s, f, f.task, f.values, f.single
+	a.n, a.hold, a.limit, a.deadline = f.attempts, h, f.attemptTimeout, never
 	a.policy = &f.lane.policy
 	if f.outer != nil {
 		m := a.extras()

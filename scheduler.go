@@ -104,6 +104,7 @@ type todo struct {
 	f     *flight // to be sent on with sig, on a new goroutine if it has none
 	sig   signal
 	spawn bool
+	done  chan struct{} // to be closed
 	do    func()
 	user  bool // do runs users' code: after everything else
 }
@@ -176,9 +177,14 @@ func (s *Scheduler) unlock() {
 		return
 	}
 	var few [4]todo
-	work := append(few[:0], s.todo...)
-	clear(s.todo)
-	s.todo = s.todo[:0]
+	work := s.todo
+	if len(work) <= len(few) {
+		work = append(few[:0], s.todo...)
+		clear(s.todo)
+		s.todo = s.todo[:0]
+	} else {
+		s.todo = nil
+	}
 	s.mu.Unlock()
 	for _, w := range work {
 		if !w.user {
@@ -218,6 +224,8 @@ func (w todo) run() {
 	switch {
 	case w.do != nil:
 		w.do()
+	case w.done != nil:
+		close(w.done)
 	case w.spawn:
 		go w.f.run(w.sig) // ends with the flight; Close waits for it
 	default:
@@ -285,8 +293,12 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 	var f *flight
 	if t.mayShare(s.cfg.Dedupe != nil) {
 		c = new(caller) // whether it needs a flight will show
+		c.done = make(chan struct{})
 	} else {
 		c, f = new(loneTask).parts()
+		if s.gate.isGuarded() {
+			f.buf.ready = make(chan signal, 1)
+		}
 	}
 	s.beginCaller(c, ctx, t, w)
 	want := c.wants(w)
@@ -307,7 +319,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 		return c
 	}
 	f = s.admitLocked(c, f, &want, w, now)
-	if f != nil && !f.lone && c.kind == 0 {
+	if f != nil && !f.lone && c.kind == 0 && c.done == nil {
 		c.done = make(chan struct{})
 	}
 	s.unlock()

@@ -152,6 +152,8 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 	}
 	s.endLocked(c, res, now)
 	at.f, at.express = nil, nil
+	s.silenceLocked(f)
+	f.buf.alarm = alarm{}
 	*f.last() = outcome{} // whoever holds the body hides that its reader has forgotten it
 	for c := f.callers.pop(); c != nil; c = f.callers.pop() {
 		if m := c.task.Method(); m != http.MethodGet && m != http.MethodHead {
@@ -231,8 +233,7 @@ func (s *Scheduler) endLocked(c *caller, res *result, now instant) {
 	case c.call != nil:
 		s.laterUser(c.call.deliver)
 	case c.done != nil:
-		done := c.done
-		s.later(func() { close(done) })
+		s.todo = append(s.todo, todo{done: c.done})
 	}
 }
 
@@ -279,7 +280,7 @@ func (c *caller) answer() (*Response, error) {
 	switch {
 	case res.stream != nil:
 		r.Response = res.streamed
-		c.res = &result{kind: res.kind, attempts: res.attempts} // or c would keep the body from being found forgotten
+		*res = result{kind: res.kind, attempts: res.attempts} // or it would keep the body from being found forgotten
 	case res.payload != nil:
 		r.Response = res.payload.responseIn(&both.body, res.shared, c.ctx)
 	}
