@@ -70,7 +70,11 @@ func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 		s.sleepLocked(l, g.RetryIn, asked, now)
 		s.refuseNoWaitLocked(l, now)
 	default:
-		at = s.grantLocked(l, &h, &grant{g.Release, make(chan struct{})}, now)
+		if mine := (&grant{g.Release, g.StartBy, make(chan struct{})}); mine.late() {
+			s.sleepLocked(l, lateSleep, asked, now)
+		} else {
+			at = s.grantLocked(l, &h, mine, now)
+		}
 	}
 	var released chan struct{}
 	if at != nil && g.Lost != nil {
@@ -93,6 +97,9 @@ func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 
 // governorErrorSleep is how long a lane waits after its governor failed.
 const governorErrorSleep = 100 * time.Millisecond
+
+// lateSleep is how long a lane waits after a grant that came too late.
+const lateSleep = time.Millisecond
 
 // acquire is Governor.Acquire, a panic of which is an error.
 func (s *Scheduler) acquire(a Ask) (g Grant, err error) {

@@ -1,6 +1,9 @@
 package ax
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // hold is what one attempt has taken of the limits, until it gives it back.
 type hold struct {
@@ -20,7 +23,13 @@ type hold struct {
 // grant is what a Governor gave.
 type grant struct {
 	release  func()        // nil = nothing to do
+	startBy  time.Time     // zero = any time
 	released chan struct{} // closed with it
+}
+
+// late tells that a start would come later than was granted.
+func (g *grant) late() bool {
+	return g != nil && !g.startBy.IsZero() && time.Now().After(g.startBy)
 }
 
 // dispatchLocked starts whatever may start now, best rank first. It is called
@@ -258,7 +267,6 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 	}
 	f.state = flightRunning
 	f.attempts++
-	first := f.at == nil
 	f.at = f.newAttempt(h)
 	if !f.lone && f.attemptTimeout > 0 {
 		s.alarmLocked(f, now.add(f.attemptTimeout))
@@ -266,7 +274,7 @@ func (s *Scheduler) startLocked(w *waiter, h hold, now instant) {
 		s.silenceLocked(f)
 	}
 	f.at.waited = waited
-	if !first {
+	if f.attempts > 1 {
 		f.lane.retries.retried(now)
 	}
 	s.wakeLocked(f, sigGranted)

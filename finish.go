@@ -237,14 +237,18 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 	if out.payload != nil {
 		f.answer = out.payload
 	}
-	if !out.retry.wanted {
+	if !out.retry.wanted && !out.again {
 		f.state = flightSettling
 		return verdictFinal
 	}
-	f.state = flightResting
 	if f.wait.ready == nil {
 		f.wait.ready = f.signals()
 	}
+	if out.again {
+		s.standLocked(f, now)
+		return verdictRetry
+	}
+	f.state = flightResting
 	f.lane.resting++
 	s.alarmLocked(f, now.add(out.retry.delay))
 	return verdictRetry
@@ -253,21 +257,26 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 // requeueLocked ends a backoff: the flight waits for its next permit, with the
 // rank it always had.
 func (s *Scheduler) requeueLocked(f *flight, now instant) {
-	l := f.lane
-	l.resting--
-	f.state = flightWaiting
+	f.lane.resting--
 	if f.outer == nil {
 		f.wait.kind = waitRetry
-		if l.rejects(now) {
-			s.pushLocked(&f.wait, now)
-			s.refuseLocked(f, opRetry, s.circuitErrorLocked(l, now), now)
-			return
-		}
+	}
+	s.standLocked(f, now)
+}
+
+// standLocked lets f wait for a permit once more.
+func (s *Scheduler) standLocked(f *flight, now instant) {
+	l := f.lane
+	f.state = flightWaiting
+	if f.outer == nil && l.rejects(now) {
+		s.pushLocked(&f.wait, now)
+		s.refuseLocked(f, f.waitOp(), s.circuitErrorLocked(l, now), now)
+		return
 	}
 	if s.state != lifeOpen {
 		if err := s.strandedLocked(l, now); err != nil {
 			s.pushLocked(&f.wait, now)
-			s.refuseLocked(f, opRetry, err, now)
+			s.refuseLocked(f, f.waitOp(), err, now)
 			return
 		}
 	}

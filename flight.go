@@ -343,6 +343,7 @@ func (s *Scheduler) wakeLocked(f *flight, sig signal) {
 	case f.wait.ready != nil:
 		s.todo = append(s.todo, todo{f: f, sig: sig})
 	case !f.lone && sig != sigOver:
+		f.buffers() // others look for its alarm
 		f.wait.ready = f.signals()
 		s.todo = append(s.todo, todo{f: f, sig: sig, spawn: true})
 	}

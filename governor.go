@@ -51,6 +51,10 @@ type Grant struct {
 	// Lost is closed when the grant can no longer be held: the attempt is then
 	// cancelled with [ErrGrantLost]. nil = never.
 	Lost <-chan struct{}
+	// StartBy is how long the grant is good for a start: one that comes later,
+	// perhaps since this process got no processor time, is released unused and
+	// asked for again. The zero Time = as long as it is held.
+	StartBy time.Time
 }
 
 // Pauser is what a [Governor] may also be: told when a server's Retry-After

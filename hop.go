@@ -138,6 +138,7 @@ func (a *attempt) awaitHop(w *hopWait, left time.Duration) error {
 	}
 	s.calledLocked(&a.hold, now)
 	s.unlock()
+	a.endIfLate()
 	return a.goOnIn(now, left)
 }
 

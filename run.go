@@ -27,6 +27,7 @@ type outcome struct {
 	final   bool // err is the caller's own, or ax's: no retry
 	caller  bool // the caller is gone
 	unsent  bool // the executor has not been called
+	again   bool // and is to be, with another grant
 	took    time.Duration
 	waited  time.Duration // of the flight so far
 	arrived instant
@@ -229,13 +230,24 @@ func (f *flight) try(at *attempt) outcome {
 	if err, cause := at.ending(); err != nil {
 		return f.forestalled(at, at.ended(err, cause))
 	}
+	if at.hold.grant.late() {
+		return outcome{err: ErrGrantLost, again: true, unsent: at.stage.forestall()}
+	}
 	if !at.stage.begin() {
 		return outcome{err: context.Canceled, final: true, caller: true, unsent: true}
 	}
 	f.tellStarted(at, Event{Kind: EventStarted, Attempt: int(at.n), Waited: at.waited})
+	at.endIfLate() // a listener may have taken its time
 	s.sent(at)
 	resp, err := f.execute(at)
 	return f.digest(at, resp, err)
+}
+
+// endIfLate ends an attempt whose grant is no longer good for a start.
+func (a *attempt) endIfLate() {
+	if a.hold.grant.late() {
+		a.cancel(context.Canceled, ErrGrantLost)
+	}
 }
 
 // forestalled is the outcome of an attempt that ended before it was sent. If its
