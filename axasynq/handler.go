@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"github.com/axsched/ax"
 	"github.com/hibiken/asynq"
@@ -17,9 +16,9 @@ import (
 //   - A status below 400 is success.
 //   - 429 and 5xx but 501, and errors of the network, are retried, after
 //     Retry-After where there is one.
-//   - Other statuses, bad certificates, and whatever was sent with NoRetry, are
-//     given up with asynq.SkipRetry, the answer kept; so is a task that
-//     CancelTag has ended.
+//   - Other statuses, bad certificates, and whatever was sent with NoRetry, also if
+//     its grant was lost or s closed in flight, are given up with asynq.SkipRetry,
+//     the answer kept; so is a task that CancelTag has ended.
 //   - What s refused is retried, and with [IsFailure] does not count as a failure.
 //   - A superseded task is dropped with asynq.RevokeTask.
 //
@@ -28,9 +27,11 @@ import (
 // CancelProcessing and when a shutdown does not wait any longer; the request is then
 // torn down. Shut the asynq server down first, then s.
 //
-// A request that has no Idempotency-Key, field or header, gets the id of the task. An
-// answer that Redis would not take is lost, its task is done: it is not sent again
-// for the sake of a result.
+// A request that has no Idempotency-Key, field or header, gets the id of the task; an
+// empty header is none. So does an Alternate of its Fallback: the same key if it is
+// the same request, else the id with "-1" behind it, the next one in the chain "-2".
+// An answer that Redis would not take is lost, its task is done: it is not sent
+// again for the sake of a result.
 func Handler(s *ax.Scheduler) asynq.Handler { return &handler{s} }
 
 type handler struct{ s *ax.Scheduler }
@@ -73,21 +74,7 @@ func load(ctx context.Context, stored *asynq.Task) (*ax.Task, error) {
 	if !ok {
 		return t, nil // not called by a server
 	}
-	r := t.Request()
-	if r.IdempotencyKey != "" || hasIdempotencyKey(r.Header) {
-		return t, nil
-	}
-	r.IdempotencyKey = id
-	return r.Task()
-}
-
-func hasIdempotencyKey(h http.Header) bool {
-	for name := range h {
-		if http.CanonicalHeaderKey(name) == "Idempotency-Key" {
-			return true
-		}
-	}
-	return false
+	return keyed{id: id, by: map[string]string{}}.task(t)
 }
 
 // keep stores an answer as the task's result. Its error is one of reading it; what

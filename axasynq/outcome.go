@@ -66,10 +66,10 @@ func errorOf(r *ax.Request, err error) error {
 		return fmt.Errorf("%w: %w", err, asynq.RevokeTask) // the newer one answers
 	case errors.Is(err, ax.ErrCanceledByTag), errors.Is(err, ax.ErrScopeEnded), badCertificate:
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+	case r.NoRetry && e.Attempts > 0: // whatever ended it, it may have been sent
+		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	case refused(err):
 		return &outcome{err: err, after: e.RetryAfter, refused: true}
-	case r.NoRetry && e.Attempts > 0:
-		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	}
 	return &outcome{err: err, after: e.RetryAfter}
 }

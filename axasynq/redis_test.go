@@ -91,6 +91,13 @@ func config() asynq.Config {
 // order that the documentation asks for.
 func (s *store) serve(cfg ax.Config, server asynq.Config) (stop func()) {
 	s.Helper()
+	_, stop = s.serveScheduler(cfg, server)
+	return stop
+}
+
+// serveScheduler is serve, for a test that needs the scheduler.
+func (s *store) serveScheduler(cfg ax.Config, server asynq.Config) (sched *ax.Scheduler, stop func()) {
+	s.Helper()
 	sched, err := ax.New(nil, cfg)
 	require.NoError(s, err)
 	srv := asynq.NewServer(s.opt, server)
@@ -100,7 +107,7 @@ func (s *store) serve(cfg ax.Config, server asynq.Config) (stop func()) {
 		require.NoError(s, sched.Shutdown(context.Background()))
 	})
 	s.Cleanup(stop)
-	return stop
+	return sched, stop
 }
 
 // enqueue stores r.
