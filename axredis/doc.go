@@ -43,4 +43,6 @@
 //
 // Limits and LeaseTTL are part of the keys. While two versions run, each is
 // counted for itself and the fleet may do the sum of both; Config.Logger is told.
+// Pauses hold for both versions, except where "" gets its first limits or loses
+// them: that moves every key, and a pause then stops its own version alone.
 package axredis

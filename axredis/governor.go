@@ -67,7 +67,10 @@ func New(rdb redis.UniversalClient, cfg Config) (*Governor, error) {
 		lines:  make(map[string]*line),
 	}
 	for name, limits := range cfg.Lanes {
-		g.scopes[name] = newScope(name, limits, cfg.LeaseTTL)
+		g.scopes[name] = newScope(name, limits, cfg.LeaseTTL, shared)
+	}
+	if shared {
+		g.scopes[""].tellLanes(cfg.Lanes)
 	}
 	g.store = newStore(rdb, cfg.Timeout, g.keys.probe())
 	return g, nil
@@ -168,13 +171,18 @@ func (g *Governor) learnLocked(took time.Duration) {
 // margin is how long a start may come after Redis has decided it.
 type margin struct{ most, trip time.Duration }
 
+// mostRoom bounds every margin: the script takes a start that counts for longer
+// for one of a clock that has been set back, and forgets it.
+const mostRoom = time.Second
+
 // of is the margin of a window of per: a twentieth of it, or what calls are seen
 // to need, up to Timeout; all of that for the first call, which also connects.
 func (m margin) of(per time.Duration) time.Duration {
+	most := min(m.most, mostRoom)
 	if m.trip == 0 {
-		return m.most
+		return most
 	}
-	return min(m.most, max(per/20, 2*m.trip))
+	return min(most, max(per/20, 2*m.trip))
 }
 
 // isLate is whether a grant took longer than the window it was counted in has

@@ -19,7 +19,8 @@ func (k keySpace) tag(lane string) string {
 	return "{" + k.prefix + ":" + lane + "}"
 }
 
-// pause is not versioned: a server's wish holds for every configuration.
+// pause is not versioned: a server's wish holds for every configuration, as far as
+// they agree about the tag. It is one of the script's keys and cannot leave it.
 func (k keySpace) pause(lane string) string { return k.tag(lane) + ":pause:" + lane }
 
 // scope is where a scope is counted for a lane, leases first, then the waiters'

@@ -3,6 +3,7 @@ package axredis_test
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,6 +186,35 @@ func TestTwoVersionsAreCountedApartAndLogged(t *testing.T) {
 	require.Equal(t, 1, out.with("lane=api"))
 	next.PauseUntil("api", time.Now().Add(5*time.Second)) // a server's wish holds for both
 	require.Eventually(t, func() bool { return must(t, same, ask("api", 0)).RetryIn > time.Second }, time.Second, 5*ms)
+}
+
+// TestLimitsForAllAreLoggedWhenTheyAreNew: with them every key moves, the lane's
+// too.
+func TestLimitsForAllAreLoggedWhenTheyAreNew(t *testing.T) {
+	requireLogged(t, lanes("api", ax.Limits{MaxConcurrent: 1}), "other limits",
+		map[string]ax.Limits{"": {MaxConcurrent: 100}, "api": {MaxConcurrent: 1}})
+}
+
+// TestALaneBesideAllIsLoggedWhenItIsNew: who does not know of its limits does not
+// keep to them.
+func TestALaneBesideAllIsLoggedWhenItIsNew(t *testing.T) {
+	requireLogged(t, lanes("", ax.Limits{MaxConcurrent: 100}), "limits for other lanes",
+		map[string]ax.Limits{"": {MaxConcurrent: 100}, "api": {MaxConcurrent: 1}})
+}
+
+// requireLogged rolls out next beside old, each of which wants to start in "api".
+func requireLogged(t *testing.T, old axredis.Config, want string, next map[string]ax.Limits) {
+	f := newFleet(t, old)
+	var out logs
+	logged := func(c *axredis.Config) { c.Logger = slog.New(slog.NewTextHandler(&out, nil)) }
+	granted(t, f.joinWith(logged), ask("api", 0))
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(f.keys(), func(k string) bool { return hasPart(k, ":versions") })
+	}, time.Second, ms)
+	time.Sleep(20 * ms)
+	require.Zero(t, out.with(want))
+	granted(t, f.joinWith(func(c *axredis.Config) { logged(c); c.Lanes = next }), ask("api", 0))
+	require.Eventually(t, func() bool { return out.with(want) == 1 }, time.Second, 5*ms)
 }
 
 // wrapped is a client of a type of its own.

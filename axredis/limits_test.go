@@ -96,6 +96,25 @@ func TestWindowIsExact(t *testing.T) {
 	require.GreaterOrEqual(t, len(starts)-after, 10)
 }
 
+// TestWindowIsExactWithALongTimeout: a process that has just come leaves more room
+// for its first starts than one that knows how long answers take, and both count
+// them.
+func TestWindowIsExactWithALongTimeout(t *testing.T) {
+	cfg := lanes("api", ax.Limits{Rate: []ax.Rate{{Limit: 5, Per: 300 * ms}}})
+	cfg.Timeout = 3 * time.Second
+	f := newFleet(t, cfg)
+	warm, fresh := f.join(), f.join()
+	granted(t, warm, ask("api", 0))
+	time.Sleep(1400 * ms)
+	for range 5 {
+		granted(t, fresh, ask("api", 0))
+	}
+	refused(t, fresh, ask("api", 0))
+	for range 2 {
+		require.Positive(t, must(t, warm, ask("api", -time.Hour)).RetryIn)
+	}
+}
+
 func TestBucketStartsFullAndRefills(t *testing.T) {
 	f := newFleet(t, lanes("api", ax.Limits{Rate: []ax.Rate{{Limit: 3, Per: 700 * ms, Burst: 3}}}))
 	a, b := f.join(), f.join()

@@ -61,4 +61,7 @@ func TestMargin(t *testing.T) {
 	require.Equal(t, 5*time.Millisecond, m.of(100*time.Millisecond))
 	require.Equal(t, 2*time.Millisecond, m.of(time.Millisecond))
 	require.Equal(t, m.most, margin{most: m.most}.of(time.Millisecond))
+	for _, m := range []margin{{most: 2 * time.Second}, {2 * time.Second, 3 * time.Second}} {
+		require.Equal(t, time.Second, m.of(time.Minute), "the script counts on it")
+	}
 }

@@ -17,6 +17,7 @@ type scope struct {
 	cap     int    // slots; 0 = no limit
 	rates   []rate
 	version string // names these limits in keys
+	told    string // what others are told of them
 
 	active    int           // slots held by this process
 	meters    []meter       // one for each rate, of this process's starts
@@ -33,8 +34,9 @@ type rate struct {
 	short time.Duration // Per alone, of which a window's margin is a part
 }
 
-// newScope is the scope of limits l; leases of length ttl are part of its version.
-func newScope(name string, l ax.Limits, ttl time.Duration) *scope {
+// newScope is the scope of limits l. Leases of length ttl are part of its version,
+// and so is where it is counted, of which shared decides.
+func newScope(name string, l ax.Limits, ttl time.Duration, shared bool) *scope {
 	s := &scope{name: name, warned: make(map[string]time.Time)}
 	if l.MaxConcurrent != ax.NoLimit {
 		s.cap = l.MaxConcurrent
@@ -52,8 +54,9 @@ func newScope(name string, l ax.Limits, ttl time.Duration) *scope {
 	for _, r := range s.rates {
 		s.meters = append(s.meters, newMeter(r))
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %v %v", s.cap, s.rates, ttl))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %v %v %v", s.cap, s.rates, ttl, shared))
 	s.version = hex.EncodeToString(sum[:4])
+	s.told = s.version
 	return s
 }
 

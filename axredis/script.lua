@@ -118,9 +118,12 @@ if #granted == 0 then
   return {0}
 end
 
+-- Spans differ by the room that each process leaves, a second at most: what counts
+-- for longer was counted before this server's clock was set back.
+local MOST_ROOM = 1000000
 local function loadWindow(rate)
   redis.call('ZREMRANGEBYSCORE', rate.key, '-inf', int(now))
-  redis.call('ZREMRANGEBYSCORE', rate.key, '(' .. int(now + rate.span + 1000000), '+inf')
+  redis.call('ZREMRANGEBYSCORE', rate.key, '(' .. int(now + rate.span + MOST_ROOM), '+inf')
   keep(rate.key, rate.span)
   rate.count = redis.call('ZCARD', rate.key)
   rate.room = rate.limit - rate.count

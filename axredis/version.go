@@ -1,8 +1,15 @@
 package axredis
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/axsched/ax"
 )
 
 const (
@@ -11,6 +18,22 @@ const (
 	// versionEvery is how often it is told, and how often others are warned of.
 	versionEvery = 10 * time.Second
 )
+
+// tellLanes adds to what s, which is that of "", tells: which lanes have limits of
+// their own. A process without an entry for a lane counts its starts in "" alone,
+// and has no scope to tell so for the lane.
+func (s *scope) tellLanes(lanes map[string]ax.Limits) {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", slices.Sorted(maps.Keys(lanes))))
+	s.told += "/" + hex.EncodeToString(sum[:4])
+}
+
+// difference is what is wrong with other, which is not what s tells.
+func (s *scope) difference(other string) string {
+	if version, _, _ := strings.Cut(other, "/"); version == s.version {
+		return "axredis: processes of this fleet have limits for other lanes, which bind only those who have them"
+	}
+	return "axredis: processes of this fleet have other limits, each version is counted for itself"
+}
 
 // announceLocked tells Redis now and then which limits this process runs, and
 // logs those of others: while a deployment rolls out, each version is counted for
@@ -32,7 +55,7 @@ func (g *Governor) announceLocked(l *line, now time.Time) {
 // announce tells the version of s and warns, once a minute, of each other one.
 func (g *Governor) announce(s *scope) {
 	defer g.work.Done()
-	reply, err := g.store.run(g.store.version, []string{g.keys.versions(s.name)}, []any{s.version, micros(versionFor)})
+	reply, err := g.store.run(g.store.version, []string{g.keys.versions(s.name)}, []any{s.told, micros(versionFor)})
 	if err != nil {
 		return // the next one tells it
 	}
@@ -47,8 +70,7 @@ func (g *Governor) announce(s *scope) {
 		}
 		g.mu.Unlock()
 		if !again {
-			g.cfg.Logger.Warn("axredis: processes of this fleet have other limits, each version is counted for itself",
-				"lane", s.name, "version", s.version, "other", other)
+			g.cfg.Logger.Warn(s.difference(other), "lane", s.name, "version", s.told, "other", other)
 		}
 	}
 }
