@@ -12,10 +12,12 @@
 //
 // All limits of a lane, and those of "" for all lanes together, are decided by
 // one script: all or nothing, on the clock of Redis. Clocks of processes never
-// matter. A rate with Burst 0 is an exact window, as in [ax.Rate]; a grant that
-// arrives too late to be counted in its window is not used. Across the fleet the
-// best rank goes first, and one machine's Retry-After or open breaker stops the
-// lane on all of them.
+// matter. A rate with Burst 0 is an exact window, as in [ax.Rate]: exact in Redis, and
+// where the executor is called at most as much later as a start's window has room
+// for ([ax.Grant.StartBy]); what would come later is not begun. What the operating
+// system, dialling and the network add after that is for the Guard of the rate.
+// Across the fleet the best rank goes first, and one machine's Retry-After or open
+// breaker stops the lane on all of them.
 //
 // A slot is a lease. Its holder renews it three times in each LeaseTTL; the slots
 // of one that has crashed come back within LeaseTTL. A holder that cannot renew

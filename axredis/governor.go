@@ -111,13 +111,15 @@ func (g *Governor) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 	if err := l.waitFor(ctx, k); err != nil {
 		return ax.Grant{}, err
 	}
-	if g.isLate(l, k) {
-		if k.lease != nil {
-			k.lease.Release()
+	grant := k.grant()
+	grant.StartBy = g.startBy(l, k)
+	if !grant.StartBy.IsZero() && time.Now().After(grant.StartBy) {
+		if grant.Release != nil {
+			grant.Release()
 		}
 		return ax.Grant{RetryIn: time.Millisecond}, nil
 	}
-	return k.grant(), nil
+	return grant, nil
 }
 
 // grant is the answer as the scheduler takes it.
@@ -185,21 +187,22 @@ func (m margin) of(per time.Duration) time.Duration {
 	return min(most, max(per/20, 2*m.trip))
 }
 
-// isLate is whether a grant took longer than the window it was counted in has
-// room for: then it is not used.
-func (g *Governor) isLate(l *line, k *ask) bool {
-	if k.retryIn > 0 || k.sent.IsZero() || k.left {
-		return false
+// startBy is until when what Redis granted k may start: as long as the windows it
+// was counted in have room for, and its lease lasts without being renewed. The
+// zero Time = at any time, for Redis did not grant it.
+func (g *Governor) startBy(l *line, k *ask) time.Time {
+	if k.retryIn > 0 || k.alone {
+		return time.Time{}
 	}
-	took := time.Since(k.sent)
+	room := g.lifetime()
 	for _, s := range l.scopes {
 		for _, r := range s.rates {
-			if r.burst == 0 && took > k.room.of(r.short) {
-				return true
+			if r.burst == 0 {
+				room = min(room, k.room.of(r.short))
 			}
 		}
 	}
-	return took >= g.lifetime()
+	return k.sent.Add(room)
 }
 
 // Close gives everything back and lets go of Redis. What the scheduler still

@@ -7,12 +7,13 @@ import (
 
 // ask is one Acquire that waits for its answer. Guarded by the governor's mutex.
 type ask struct {
-	id   string
-	rank time.Time
-	done chan struct{} // closed with the answer
-	sent time.Time     // when it was told to Redis; zero = not yet
-	room margin        // that its windows have for a late start
-	left bool          // nobody waits for Redis' answer any more
+	id    string
+	rank  time.Time
+	done  chan struct{} // closed with the answer
+	sent  time.Time     // when it was told to Redis; zero = not yet
+	room  margin        // that its windows have for a late start
+	left  bool          // nobody waits for Redis' answer any more
+	alone bool          // answered without Redis
 
 	lease   *lease        // of a grant, if the lane has slots
 	retryIn time.Duration // > 0: refused

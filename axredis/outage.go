@@ -100,6 +100,7 @@ func (l *line) answerAloneLocked(k *ask, now time.Time) {
 		k.err = ErrClosed
 		return
 	}
+	k.alone = true
 	switch l.g.cfg.Outage {
 	case FailClosed:
 		k.retryIn = closedSleep

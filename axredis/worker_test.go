@@ -32,6 +32,7 @@ type job struct {
 	Callers          int
 	Once             bool          // each caller sends one request, without retry
 	For              time.Duration // else for so long
+	Freeze           bool          // instead, see freezer
 }
 
 // worker does the job: it prints a line for each failed request.
@@ -39,6 +40,10 @@ func worker() {
 	var j job
 	if err := json.Unmarshal([]byte(os.Getenv(workerEnv)), &j); err != nil {
 		panic(err)
+	}
+	if j.Freeze {
+		freezer(j)
+		return
 	}
 	g, err := axredis.New(redis.NewClient(&redis.Options{Addr: j.Redis}), j.Config)
 	if err != nil {
