@@ -32,7 +32,7 @@
 // of a machine whose monotonic clock stood still, as in a suspended laptop.
 //
 // If Redis loses its data, holders tell it again at their next renewal, within
-// LeaseTTL/3. Until then up to one more cap may start; nothing in flight is
+// LeaseTTL/3, as does whoever has paused a lane. Until then up to one more cap may start; nothing in flight is
 // cancelled for it. Windows and buckets start afresh.
 //
 // # Outages

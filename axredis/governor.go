@@ -134,8 +134,9 @@ func (k *ask) grant() ax.Grant {
 }
 
 // PauseUntil lets nothing start in lane before until, in the whole fleet: the
-// others learn it when they next ask. It does not wait for Redis. A pause can be
-// prolonged, not cut short.
+// others learn it when they next ask. It does not wait for Redis, which is told
+// again while the pause lasts, in case it loses its data. A pause can be prolonged,
+// not cut short.
 func (g *Governor) PauseUntil(lane string, until time.Time) {
 	d := until.Sub(g.now())
 	if d <= 0 || !g.governs(lane) {
@@ -146,9 +147,8 @@ func (g *Governor) PauseUntil(lane string, until time.Time) {
 	if g.closed {
 		return
 	}
-	l := g.lineLocked(lane)
-	l.pause = later(l.pause, time.Now().Add(d))
-	l.pumpLocked()
+	now := time.Now()
+	g.lineLocked(lane).pauseLocked(now.Add(d), now)
 }
 
 // step runs the script; the reply has an answer for each ask.

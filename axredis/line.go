@@ -21,7 +21,8 @@ type line struct {
 	held    map[string]*lease
 	out     int       // leases that attempts have, lost ones too
 	soonest time.Time // no lease runs out before
-	pause   time.Time // to be told
+	pause   time.Time // told by this process, or to be told; zero = none, or over
+	paused  bool      // Redis has been told
 	served  time.Time // rank of the latest grant
 	renewAt time.Time
 	busy    bool // a goroutine is stepping
@@ -112,12 +113,11 @@ func (l *line) batchLocked(now time.Time) *batch {
 		l.answerAllLocked(now)
 		return nil
 	}
-	renew := len(l.held) > 0 && !now.Before(l.renewAt)
-	if len(l.asks) == 0 && len(l.frees) == 0 && l.pause.IsZero() && !renew {
+	renew := l.renews() && !now.Before(l.renewAt)
+	if len(l.asks) == 0 && len(l.frees) == 0 && (l.pause.IsZero() || l.paused) && !renew {
 		return nil
 	}
 	b := &batch{sent: now, room: margin{g.cfg.Timeout, g.trip}, pause: l.pause}
-	l.pause = time.Time{}
 	slices.SortStableFunc(l.asks, func(a, b *ask) int { return a.rank.Compare(b.rank) })
 	b.asks = head(&l.asks, maxBatch)
 	b.frees = head(&l.frees, maxBatch)
@@ -134,8 +134,27 @@ func (l *line) batchLocked(now time.Time) *batch {
 	return b
 }
 
+// renews is whether there is something that Redis is told again and again, in case
+// it has lost its data: leases, and a pause that this process has asked for.
+func (l *line) renews() bool { return len(l.held) > 0 || !l.pause.IsZero() }
+
+// pauseLocked lets the line be paused until then, in the whole fleet.
+func (l *line) pauseLocked(until, now time.Time) {
+	if !until.After(l.pause) {
+		return
+	}
+	if !l.renews() {
+		l.renewAt = now.Add(l.g.renewal())
+	}
+	l.pause, l.paused = until, false
+	l.pumpLocked()
+}
+
 // answerLocked deals out what Redis has decided.
 func (l *line) answerLocked(b *batch, reply []int64, now time.Time) {
+	if b.pause.Equal(l.pause) { // not prolonged meanwhile
+		l.paused = true
+	}
 	for _, le := range b.renews {
 		le.confirmLocked(b.sent, now)
 	}
@@ -198,9 +217,6 @@ func early(d time.Duration) time.Duration {
 func (l *line) failLocked(b *batch, now time.Time) {
 	g := l.g
 	l.frees = append(b.frees, l.frees...)
-	if b.pause.After(l.pause) {
-		l.pause = b.pause
-	}
 	l.renewAt = time.Time{} // whoever answers next hears first what is held
 	for _, k := range b.asks {
 		if !k.left {
@@ -230,7 +246,7 @@ func (l *line) grantLocked(k *ask, now time.Time) {
 	}
 	l.out++
 	k.lease = &lease{line: l, id: k.id, since: now, told: !k.sent.IsZero(), lost: make(chan struct{})}
-	if len(l.held) == 0 {
+	if !l.renews() {
 		l.renewAt = now.Add(l.g.renewal())
 	}
 	l.held[k.id] = k.lease
@@ -304,12 +320,15 @@ func (l *line) restLocked(now time.Time) {
 		delete(l.g.lines, l.name)
 		return
 	}
-	if l.g.closed || len(l.held) == 0 && len(l.frees) == 0 && l.pause.IsZero() {
+	if l.g.closed || !l.renews() && len(l.frees) == 0 {
 		return
 	}
 	at := now.Add(l.g.renewal())
-	if len(l.held) > 0 && l.renewAt.Before(at) {
+	if l.renews() && l.renewAt.Before(at) {
 		at = l.renewAt
+	}
+	if !l.pause.IsZero() && l.pause.Before(at) {
+		at = l.pause
 	}
 	if l.g.health.down {
 		at = now.Add(probeEvery)
@@ -318,13 +337,6 @@ func (l *line) restLocked(now time.Time) {
 		at = l.soonest
 	}
 	l.timer = time.AfterFunc(at.Sub(now), l.ring)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // ring is the alarm.

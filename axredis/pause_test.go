@@ -40,6 +40,34 @@ func TestAPauseEnds(t *testing.T) {
 	require.Less(t, time.Since(since), 450*ms)
 }
 
+// TestAPauseSurvivesTheLossOfRedisData: whoever asked for it tells it again, with
+// its next ask or at the next renewal, as long as it lasts.
+func TestAPauseSurvivesTheLossOfRedisData(t *testing.T) {
+	for _, asks := range []bool{true, false} {
+		s := startServer(t)
+		cfg := lanes("api", ax.Limits{})
+		cfg.LeaseTTL, cfg.Timeout = 900*ms, 200*ms
+		f := newFleetAt(t, s.addr, cfg)
+		a, b := f.join(), f.join()
+		a.PauseUntil("api", time.Now().Add(2*time.Second))
+		require.Eventually(t, func() bool { return must(t, b, ask("api", 0)).RetryIn > 0 }, time.Second, ms)
+		require.NoError(t, f.rdb.FlushAll(t.Context()).Err())
+		since := time.Now()
+		if asks {
+			refused(t, a, ask("api", 0))
+			refused(t, b, ask("api", 0))
+			continue
+		}
+		require.Eventually(t, func() bool { return must(t, b, ask("api", 0)).RetryIn > 0 }, time.Second, 5*ms)
+		require.Less(t, time.Since(since), 300*ms+slack, "a third of LeaseTTL")
+		require.NoError(t, f.rdb.FlushAll(t.Context()).Err())
+		require.Eventually(t, func() bool { return must(t, b, ask("api", 0)).RetryIn > 0 }, time.Second, 5*ms, "again")
+		require.Eventually(t, func() bool { return a.Lines() == 0 }, 3*time.Second, 5*ms, "nothing is kept of it afterwards")
+		require.Greater(t, time.Since(since), 1900*ms)
+		granted(t, b, ask("api", 0))
+	}
+}
+
 // TestOneMachines429StopsTheFleet: the other scheduler learns of the Retry-After
 // that only the first one has seen.
 func TestOneMachines429StopsTheFleet(t *testing.T) {
