@@ -8,17 +8,14 @@ import (
 
 // wants is what the caller wants of the scheduling: the task's word, then its
 // context's, then its client's.
-func (c *caller) wants(w *way) (want Hints) {
+func (c *caller) wants(w *way, want *Hints) {
 	r := &c.task.r
-	want = Hints{
-		Priority: r.Priority, Lane: r.Lane, Owner: r.Owner, Tags: r.Tags,
-		AttemptTimeout: r.AttemptTimeout, QueueTimeout: r.QueueTimeout, NoWait: r.NoWait,
-	}
+	want.Priority, want.Lane, want.Owner, want.Tags = r.Priority, r.Lane, r.Owner, r.Tags
+	want.AttemptTimeout, want.QueueTimeout, want.NoWait = r.AttemptTimeout, r.QueueTimeout, r.NoWait
 	want.fill(hintsOf(c.ctx))
-	want.fill(&w.hints)
+	want.fill(w.hints)
 	want.NoRetry = r.NoRetry || want.NoRetry && r.Retry == nil
 	want.NoDedupe = r.NoDedupe || want.NoDedupe && !r.Dedupe && r.DedupeKey == ""
-	return want
 }
 
 // admitLocked decides what becomes of a new task, whose flight is f, or made if that
@@ -33,19 +30,16 @@ func (s *Scheduler) admitLocked(c *caller, f *flight, want *Hints, w *way, now i
 		return nil
 	}
 	name := c.name()
-	key, shares := s.sharingOf(c, want, w)
-	if shares {
-		var shared bool
-		if shared, shares = s.shareLocked(key, c, want, now); shared {
-			s.endOlderLocked(name, c, now)
-			return c.f
-		}
+	key, shared := s.shareLocked(c, want, w, now)
+	if shared {
+		s.endOlderLocked(name, c, now)
+		return c.f
 	}
 	if f == nil {
 		f = newFlight()
 	}
 	s.fillLocked(f, c, c.outer, termsOf(want, c.lane), w.run)
-	if shares {
+	if key != nil {
 		s.keyLocked(f, key)
 	}
 	c.f = f

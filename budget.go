@@ -72,6 +72,9 @@ func (o *owner) ringLocked(now instant) {
 
 // ownerLocked finds or makes the owner of that name.
 func (s *Scheduler) ownerLocked(name string) *owner {
+	if name == "" && s.nobody != nil {
+		return s.nobody
+	}
 	o := s.owners.get(name)
 	if o != nil {
 		return o

@@ -39,7 +39,8 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 		return call
 	}
 	s.beginCaller(c, ctx, t, w)
-	want := c.wants(w)
+	var want Hints
+	c.wants(w, &want)
 	s.routeAhead(t, &want)
 	t.partsAhead(s.cfg.Dedupe != nil)
 	s.mu.Lock()

@@ -27,8 +27,12 @@ func (s *Scheduler) sharingOf(c *caller, want *Hints, w *way) (flightKey, bool) 
 }
 
 // shareLocked answers c with what is already known or under way: shared if it
-// did. If not, c's flight is to take the key, unless somebody else's must keep it.
-func (s *Scheduler) shareLocked(key flightKey, c *caller, want *Hints, now instant) (shared, take bool) {
+// did. If not, c's flight is to take the key, if there is one.
+func (s *Scheduler) shareLocked(c *caller, want *Hints, w *way, now instant) (take *flightKey, shared bool) {
+	key, ok := s.sharingOf(c, want, w)
+	if !ok {
+		return nil, false
+	}
 	s.noteRepeatLocked(c, key, now)
 	if e := s.window.get(key.dedupeKey, now); e != nil {
 		s.count.windowHits.Add(1)
@@ -37,28 +41,30 @@ func (s *Scheduler) shareLocked(key flightKey, c *caller, want *Hints, now insta
 			kind: EventSucceeded, payload: e.payload, shared: true,
 			source: FromWindow, arrived: e.stored,
 		}, now)
-		return true, false
+		return nil, true
 	}
 	have := s.flights.get(key)
 	if have == nil || have.outdated {
-		return false, true
+		take = new(flightKey)
+		*take = key
+		return take, false
 	}
 	if have.outer.within() < c.outer.within() {
-		return false, false // it could wait for the very attempt that c is part of
+		return nil, false // it could wait for the very attempt that c is part of
 	}
 	if want.NoWait && have.attempts == 0 {
 		s.rejectLocked(c, ErrWouldWait, now)
-		return true, false
+		return nil, true
 	}
 	s.joinLocked(have, termsOf(want, c.lane), c, now)
-	return true, false
+	return nil, true
 }
 
 // keyLocked lets others find f.
-func (s *Scheduler) keyLocked(f *flight, key flightKey) {
-	f.key, f.keyed, f.lone = &key, true, false
+func (s *Scheduler) keyLocked(f *flight, key *flightKey) {
+	f.key, f.keyed, f.lone = key, true, false
 	s.remembers.Store(true)
-	s.flights.set(key, f)
+	s.flights.set(*key, f)
 	s.fileLocked(f)
 }
 

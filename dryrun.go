@@ -108,7 +108,7 @@ func (s *Scheduler) shareDryLocked(f *flight, c *caller, want *Hints, w *way, no
 		return true
 	}
 	lone := f.lone
-	s.keyLocked(f, key)
+	s.keyLocked(f, &key)
 	f.lone = lone
 	return false
 }

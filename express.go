@@ -46,7 +46,7 @@ func (s *expressStage) adopted() bool { return s.at.Load() == expressAdopted }
 // expressLane is the lane by which t may go without the mutex, or nil: nothing
 // about it, its context, its client or the scheduler asks for more.
 func (s *Scheduler) expressLane(ctx context.Context, t *Task, w *way) *lane {
-	if !t.plain || w.scope != nil || w.run != nil || w.accepted || w.hinted || s.special.Load() {
+	if !t.plain || w.scope != nil || w.run != nil || w.accepted || w.hints != nil || s.special.Load() {
 		return nil
 	}
 	if t.mayShare(s.cfg.Dedupe != nil) || !t.safe() && s.remembers.Load() {

@@ -123,6 +123,9 @@ func (t *Task) sharingKey(ignore *headerSet, owner string) dedupeKey {
 	if !t.shares() {
 		return dedupeKey{}
 	}
+	if p := t.keys.Load(); p != nil && ignore == nil && owner == t.r.Owner {
+		return dedupeKey{p.family, p.owner} // most, and with little on the stack
+	}
 	k, _ := t.baseKey(ignore, owner)
 	return k
 }
@@ -155,6 +158,10 @@ func (t *Task) parts() *keyParts {
 	if p := t.keys.Load(); p != nil {
 		return p
 	}
+	return t.newParts()
+}
+
+func (t *Task) newParts() *keyParts {
 	p := &keyParts{owner: hashOwner(t.r.Owner)}
 	if t.r.DedupeKey != "" {
 		p.family = rawDedupeKey(t.r.DedupeKey)

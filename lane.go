@@ -92,21 +92,32 @@ func (p *lanePolicy) plain() bool {
 // lets an outermost attempt start: now or earlier if it does, never if only an
 // event can bring it about.
 func (l *lane) startAt(now instant) instant {
-	if l.held {
+	if l.held || !l.gate.free() {
 		return never
 	}
 	t := max(now, l.until, l.asleep)
-	full := l.full()
+	if l.brk != nil && l.brk.state() != BreakerClosed || !l.spread.done(now) {
+		t = max(t, l.recoveringAt(now))
+	}
+	return max(t, l.rates.next(now))
+}
+
+// recoveringAt is startAt as far as breaker and spread decide.
+//
+//go:noinline
+func (l *lane) recoveringAt(now instant) instant {
+	t, full := now, l.full()
 	if l.brk != nil {
-		t = max(t, l.brk.earliest(now, l.gate.active(), full, fastestGap(l.rates.rates())))
+		var gap time.Duration
+		if l.brk.ramp() != nil {
+			gap = fastestGap(l.rates.rates())
+		}
+		t = max(t, l.brk.earliest(now, l.gate.active(), full, gap))
 	}
 	if !l.spread.done(now) {
 		t = max(t, l.spread.next(now, l.gate.active(), full))
 	}
-	if !l.gate.free() {
-		return never
-	}
-	return max(t, l.rates.next(now))
+	return t
 }
 
 // full is the concurrency that a ramp of the lane leads to: its own limit, or

@@ -69,14 +69,19 @@ func (f *flight) newAttempt(h hold) *attempt {
 
 // runLone drives a flight on its only caller's goroutine.
 func (f *flight) runLone(c *caller) {
+	sig, waits := f.entry()
+	if waits {
+		sig = f.awaitCaller(c)
+	}
+	f.runFrom(sig, c)
+}
+
+// runFrom is runLone from the first signal on.
+//
+//go:noinline
+func (f *flight) runFrom(sig signal, c *caller) {
 	await := func() signal { return f.awaitCaller(c) }
-	c.through(func() {
-		sig, waits := f.entry()
-		if waits {
-			sig = await()
-		}
-		f.drive(sig, await)
-	})
+	c.through(func() { f.drive(sig, await) })
 }
 
 // carryOn drives a flight whose first attempt has been made already, up to its

@@ -267,13 +267,12 @@ func (s *Scheduler) Get(ctx context.Context, url string) (*Response, error) {
 
 // way is how a task came in, beside its context.
 type way struct {
-	hints    Hints                           // of a client
+	hints    *Hints                          // of a client; nil = none
 	scope    *Scope                          // nil = none
 	single   bool                            // Transport()
 	accepted bool                            // part of an accepted task: Shutdown finishes it
 	run      func(ctx context.Context) error // Run: in place of the executor
 	dead     error                           // the ctx had ended before
-	hinted   bool                            // hints say something
 }
 
 // do is the life of a task on its caller's goroutine.
@@ -287,10 +286,25 @@ func (s *Scheduler) do(ctx context.Context, t *Task, w *way) (*Response, error) 
 	return s.perform(ctx, t, w).finish()
 }
 
-// perform brings a task to its end.
+// perform brings a task to its end. Thousands may wait in it, so it waits with
+// little on the stack: admission has returned.
 func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
-	var c *caller
-	var f *flight
+	c, f := s.admit(ctx, t, w)
+	switch {
+	case f == nil: // answered or refused at once
+	case f.lone:
+		f.runLone(c)
+	default:
+		c.wait()
+	}
+	return c
+}
+
+// admit lets a task in; the flight that will answer it is nil if it has been
+// decided.
+//
+//go:noinline
+func (s *Scheduler) admit(ctx context.Context, t *Task, w *way) (c *caller, f *flight) {
 	if t.mayShare(s.cfg.Dedupe != nil) {
 		c = new(caller) // whether it needs a flight will show
 		c.done = make(chan struct{})
@@ -301,7 +315,8 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 		}
 	}
 	s.beginCaller(c, ctx, t, w)
-	want := c.wants(w)
+	var want Hints
+	c.wants(w, &want)
 	s.routeAhead(t, &want)
 	t.partsAhead(s.cfg.Dedupe != nil)
 	s.mu.Lock()
@@ -316,7 +331,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 		if f != nil {
 			c.through(f.runDry)
 		}
-		return c
+		return c, nil
 	}
 	f = s.admitLocked(c, f, &want, w, now)
 	if f != nil && !f.lone && c.kind == 0 && c.done == nil {
@@ -324,14 +339,7 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 	}
 	s.unlock()
 	c.tellAdmittedLone(f)
-	switch {
-	case f == nil: // answered or refused at once
-	case f.lone:
-		f.runLone(c)
-	default:
-		c.wait()
-	}
-	return c
+	return c, f
 }
 
 // newFlight is an empty flight, with its buffers.

@@ -9,9 +9,8 @@ import (
 
 // transport is a Scheduler as an http.RoundTripper.
 type transport struct {
-	s      *Scheduler
-	hints  Hints
-	hinted bool
+	s     *Scheduler
+	hints *Hints // nil = none
 }
 
 // Transport is the scheduler as an http.RoundTripper, for clients and SDKs that
@@ -27,7 +26,7 @@ func (s *Scheduler) Transport() http.RoundTripper { return &transport{s: s} }
 // context's own hints come first.
 func (s *Scheduler) TransportWith(h Hints) http.RoundTripper {
 	h.Tags = append([]string(nil), h.Tags...)
-	return &transport{s: s, hints: h, hinted: true}
+	return &transport{s: s, hints: &h}
 }
 
 // CloseIdleConnections closes those of the client that New was given or made, as
@@ -48,7 +47,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, &Error{Op: "admit", Method: req.Method, Err: err, bare: true}
 	}
-	r, err := t.s.do(req.Context(), task, &way{hints: t.hints, hinted: t.hinted, single: true})
+	r, err := t.s.do(req.Context(), task, &way{hints: t.hints, single: true})
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.bare = true
