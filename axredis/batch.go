@@ -71,6 +71,14 @@ func (l *line) arguments(b *batch) []any {
 	return args
 }
 
+// probeArguments are those of a step without limits, in which id asks and is
+// granted: Redis does with them what it does for an ask, and writes. The id is
+// given back first, so that it does so every time.
+func probeArguments(id string) []any {
+	const second = 1_000_000
+	return []any{id, second, second, 0, 0, 0, 0, 1, 0, 0, 1, id, 0, 1, id, 0}
+}
+
 // waiterGrace is how much later than told, and jittered, a waiter may ask again
 // without losing its place.
 const waiterGrace = 100 * time.Millisecond

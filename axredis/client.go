@@ -9,8 +9,9 @@ import (
 
 // dialer makes clients like the one that New was given, but with the governor's
 // own time-outs and without retries: a call either answers within Timeout or is
-// an outage, and nothing waits behind the application's other commands. nil: the
-// client is of a type that cannot be copied and is used as it is.
+// an outage, and nothing waits behind the application's other commands. A dial,
+// which with TLS takes three round trips, may go on beside it. nil: the client is
+// of a type that cannot be copied and is used as it is.
 type dialer func() redis.UniversalClient
 
 // newDialer copies rdb's options; rdb itself is left alone.
@@ -21,7 +22,7 @@ func newDialer(rdb redis.UniversalClient, timeout time.Duration) dialer {
 		return func() redis.UniversalClient {
 			o := *c.Options()
 			o.MaxRetries, o.DialerRetries = -1, 1
-			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
+			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout
 			o.ContextTimeoutEnabled = true
 			o.MinIdleConns, o.MaintNotificationsConfig = 0, quiet
 			return redis.NewClient(&o)
@@ -30,7 +31,7 @@ func newDialer(rdb redis.UniversalClient, timeout time.Duration) dialer {
 		return func() redis.UniversalClient {
 			o := *c.Options()
 			o.MaxRetries, o.DialerRetries = -1, 1 // redirections are followed all the same
-			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
+			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout
 			o.ContextTimeoutEnabled = true
 			o.MinIdleConns, o.MaintNotificationsConfig = 0, quiet
 			o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false // every call writes
@@ -40,7 +41,7 @@ func newDialer(rdb redis.UniversalClient, timeout time.Duration) dialer {
 		return func() redis.UniversalClient {
 			o := *c.Options()
 			o.MaxRetries = -1
-			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
+			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout
 			o.ContextTimeoutEnabled = true
 			o.MinIdleConns = 0
 			return redis.NewRing(&o)

@@ -31,7 +31,10 @@ type Config struct {
 	// times Timeout. 0 = 10s.
 	LeaseTTL time.Duration
 	// Timeout bounds one call to Redis, and what an outage adds to one Acquire.
-	// It should be many times the usual round trip. 0 = 50ms.
+	// It should be many times the usual round trip, and longer than the pauses of
+	// a busy machine. A first call also connects, with three to six round trips:
+	// where they do not fit, the process begins with a short outage, in which a
+	// probe that has longer connects for it. 0 = 50ms.
 	Timeout time.Duration
 	// Outage says what happens while Redis does not answer. 0 = [FailLocal].
 	Outage Outage

@@ -39,7 +39,7 @@
 //
 // A call to Redis is bounded by Timeout and not retried. After two failures none
 // is made: starts are decided as [Outage] says, at no cost, until a probe beside
-// the callers finds Redis again.
+// the callers finds Redis again. In a cluster or a ring lanes fail one by one.
 //
 // # Rolling out other limits
 //

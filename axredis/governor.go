@@ -25,12 +25,15 @@ type Governor struct {
 	store  *store
 	now    func() time.Time // the clock that ranks and pauses are read on; tests skew it
 	work   sync.WaitGroup   // goroutines that call Redis
+	life   context.Context  // of the probes; Close ends it
+	end    context.CancelFunc
 
 	mu     sync.Mutex
 	lines  map[string]*line
 	asked  uint64
-	trip   time.Duration // from a call to the use of its answer, the longer ones of late; 0 = none yet
-	health health
+	trip   time.Duration      // from a call to the use of its answer, the longer ones of late; 0 = none yet
+	health map[string]*health // by the lane, or "" for all
+	seeks  bool               // a probe is under way
 	closed bool
 }
 
@@ -65,14 +68,16 @@ func New(rdb redis.UniversalClient, cfg Config) (*Governor, error) {
 		keys:   keySpace{cfg.Prefix, shared},
 		scopes: make(map[string]*scope, len(cfg.Lanes)),
 		lines:  make(map[string]*line),
+		health: make(map[string]*health),
 	}
+	g.life, g.end = context.WithCancel(context.Background())
 	for name, limits := range cfg.Lanes {
 		g.scopes[name] = newScope(name, limits, cfg.LeaseTTL, shared)
 	}
 	if shared {
 		g.scopes[""].tellLanes(cfg.Lanes)
 	}
-	g.store = newStore(rdb, cfg.Timeout, g.keys.probe())
+	g.store = newStore(rdb, cfg.Timeout)
 	return g, nil
 }
 
@@ -95,9 +100,9 @@ func (g *Governor) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 	l := g.lineLocked(a.Lane)
 	g.asked++
 	k := &ask{id: g.id + ":" + strconv.FormatUint(g.asked, 36), rank: a.Rank, done: make(chan struct{})}
-	if g.health.down {
+	if l.health.down {
 		now := time.Now()
-		g.probeLocked(now)
+		g.probeLocked(l.health, now)
 		l.answerAloneLocked(k, now)
 		if !l.busy {
 			l.restLocked(now)
@@ -216,6 +221,7 @@ func (g *Governor) Close() error {
 		return nil
 	}
 	g.closed = true
+	g.end()
 	now := time.Now()
 	for _, l := range g.lines {
 		l.closeLocked(now)

@@ -43,5 +43,8 @@ func (k keySpace) versions(scope string) string {
 	return "{" + k.prefix + ":" + scope + "}:versions"
 }
 
-// probe is written to see whether Redis is back.
-func (k keySpace) probe() string { return "{" + k.prefix + "}:probe" }
+// probe are the keys of a step that changes nothing for anybody, in the slot of a
+// lane's.
+func (k keySpace) probe(lane string) []string {
+	return append([]string{k.tag(lane) + ":probe"}, k.scope(lane, "", "probe", 0)...)
+}

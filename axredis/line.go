@@ -13,6 +13,7 @@ import (
 type line struct {
 	g      *Governor
 	name   string
+	health *health
 	scopes []*scope // the lane's own, then that of ""
 	keys   []string
 
@@ -36,7 +37,7 @@ func (g *Governor) lineLocked(name string) *line {
 		return l
 	}
 	own, all := g.scopes[name], g.scopes[""]
-	l = &line{g: g, name: name, held: make(map[string]*lease), keys: []string{g.keys.pause(name)}}
+	l = &line{g: g, name: name, health: g.healthLocked(name), held: make(map[string]*lease), keys: []string{g.keys.pause(name)}}
 	if own == nil { // counts nothing, but remembers ids and ranks
 		own = &scope{name: name, version: all.version}
 	}
@@ -94,7 +95,7 @@ func (l *line) run() {
 		reply, err := g.step(l.keys, args, len(b.asks))
 		g.mu.Lock()
 		now := time.Now()
-		g.judgeLocked(err, now)
+		g.judgeLocked(l.health, err, now)
 		if err == nil {
 			l.answerLocked(b, reply, now)
 		} else {
@@ -109,7 +110,7 @@ func (l *line) run() {
 func (l *line) batchLocked(now time.Time) *batch {
 	l.expireLocked(now)
 	g := l.g
-	if g.health.down {
+	if l.health.down {
 		l.answerAllLocked(now)
 		return nil
 	}
@@ -330,8 +331,8 @@ func (l *line) restLocked(now time.Time) {
 	if !l.pause.IsZero() && l.pause.Before(at) {
 		at = l.pause
 	}
-	if l.g.health.down {
-		at = now.Add(probeEvery)
+	if l.health.down {
+		at = now.Add(l.health.wait)
 	}
 	if len(l.held) > 0 && !l.soonest.IsZero() && l.soonest.Before(at) {
 		at = l.soonest
@@ -346,7 +347,7 @@ func (l *line) ring() {
 	if l.g.closed {
 		return
 	}
-	l.g.probeLocked(time.Now())
+	l.g.probeLocked(l.health, time.Now())
 	l.pumpLocked()
 }
 

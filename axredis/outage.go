@@ -4,27 +4,49 @@ import "time"
 
 // health is a small breaker around Redis: after a few calls without answer none
 // is made any more, so that an outage costs nothing, until a probe beside the
-// callers finds Redis again. Guarded by the governor's mutex.
+// callers finds Redis again. One server has one for all lanes. Where lanes may lie
+// on several servers each has its own: what happens to one server is nothing to
+// the lanes of the others. Guarded by the governor's mutex.
 type health struct {
+	lane     string // whose it is; "" = all
+	keys     []string
 	failures int // in a row
 	down     bool
-	probing  bool
+	logged   bool          // that it is down
+	wait     time.Duration // between probes; 0 = it answers
 	probed   time.Time
 }
 
 const (
 	// maxFailures in a row open the breaker. One may be an accident.
 	maxFailures = 2
-	// probeEvery is the time between probes. Whoever asks meanwhile causes
-	// them: an idle process probes nothing.
-	probeEvery = 200 * time.Millisecond
+	// probeFirst is the time between the first probes, probeLast that between
+	// later ones. Whoever asks meanwhile causes them: an idle process probes
+	// nothing.
+	probeFirst, probeLast = 200 * time.Millisecond, 800 * time.Millisecond
 )
 
+// healthLocked is what is known of the server that counts a lane.
+func (g *Governor) healthLocked(lane string) *health {
+	if g.store.single || g.keys.shared {
+		lane = ""
+	}
+	h, ok := g.health[lane]
+	if !ok {
+		h = &health{lane: lane, keys: g.keys.probe(lane)}
+		g.health[lane] = h
+	}
+	return h
+}
+
 // judgeLocked learns from the outcome of a call.
-func (g *Governor) judgeLocked(err error, now time.Time) {
-	h := &g.health
+func (g *Governor) judgeLocked(h *health, err error, now time.Time) {
 	if err == nil {
-		h.failures = 0
+		h.failures, h.wait = 0, 0
+		if h.logged {
+			h.logged = false
+			g.logLater(func() { g.cfg.Logger.Info("axredis: Redis answers again", h.of()...) })
+		}
 		return
 	}
 	h.failures++
@@ -32,14 +54,32 @@ func (g *Governor) judgeLocked(err error, now time.Time) {
 		return
 	}
 	h.down = true
-	g.logLater(func() {
-		g.cfg.Logger.Warn("axredis: Redis does not answer", "outage", g.cfg.Outage.String(), "error", err)
-	})
-	for _, l := range g.lines {
-		l.answerAllLocked(now)
+	h.backOff()
+	if !h.logged { // since the last answer
+		h.logged = true
+		g.logLater(func() {
+			g.cfg.Logger.Warn("axredis: Redis does not answer", h.of("outage", g.cfg.Outage.String(), "error", err)...)
+		})
 	}
-	g.probeLocked(now)
+	for _, l := range g.lines {
+		if l.health == h {
+			l.answerAllLocked(now)
+		}
+	}
+	g.probeLocked(h, now)
 }
+
+// of adds to what is logged the lane that it is about, if it is about one.
+func (h *health) of(args ...any) []any {
+	if h.lane == "" {
+		return args
+	}
+	return append([]any{"lane", h.lane}, args...)
+}
+
+// backOff makes the probes rarer: after one that failed, and after one that
+// promised too much.
+func (h *health) backOff() { h.wait = min(max(2*h.wait, probeFirst), probeLast) }
 
 // logLater logs outside the mutex.
 func (g *Governor) logLater(log func()) {
@@ -50,36 +90,54 @@ func (g *Governor) logLater(log func()) {
 	}()
 }
 
+// isDue is whether it is time for a probe.
+func (h *health) isDue(now time.Time) bool { return h.down && now.Sub(h.probed) >= h.wait }
+
 // probeLocked looks whether Redis is back, beside whoever asks, if it is time.
-func (g *Governor) probeLocked(now time.Time) {
-	h := &g.health
-	if !h.down || h.probing || g.closed || now.Sub(h.probed) < probeEvery {
+func (g *Governor) probeLocked(h *health, now time.Time) {
+	if g.seeks || g.closed || !h.isDue(now) {
 		return
 	}
-	h.probing, h.probed = true, now
+	p := probe{args: probeArguments(g.id)}
+	var sought []*health
+	for _, h := range g.health {
+		switch {
+		case h.isDue(now):
+			h.probed = now
+			sought = append(sought, h)
+			p.sought = append(p.sought, h.keys)
+		case !h.down:
+			p.served = append(p.served, h.keys)
+		}
+	}
+	g.seeks = true
 	g.work.Add(1)
-	go g.probe() // ends within Timeout; Close waits for it
+	go g.seek(p, sought) // ends within the probe's bound; Close cuts it short
 }
 
-// probe ends the outage if Redis can be written to. Then every line tells at once
-// what it holds, so that a Redis that has come back empty knows it.
-func (g *Governor) probe() {
+// seek ends the outage of those for which Redis does all that an ask needs. Then
+// every line tells at once what it holds, so that a Redis that has come back empty
+// knows it.
+func (g *Governor) seek(p probe, sought []*health) {
 	defer g.work.Done()
-	err := g.store.revive()
+	found, old := g.store.revive(g.life, p)
+	defer old.retire()
 	g.mu.Lock()
-	h := &g.health
-	h.probing = false
-	if err != nil || !h.down {
-		g.mu.Unlock()
-		return
+	defer g.mu.Unlock()
+	g.seeks = false
+	for i, h := range sought {
+		if !found[i] {
+			h.backOff()
+			continue
+		}
+		h.down, h.failures = false, 0
+		for _, l := range g.lines {
+			if l.health == h {
+				l.renewAt = time.Time{}
+				l.pumpLocked()
+			}
+		}
 	}
-	h.down, h.failures = false, 0
-	for _, l := range g.lines {
-		l.renewAt = time.Time{}
-		l.pumpLocked()
-	}
-	g.mu.Unlock()
-	g.cfg.Logger.Info("axredis: Redis answers again")
 }
 
 // answerAllLocked answers who waits for a Redis that does not answer.

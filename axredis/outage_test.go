@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/axsched/ax"
 	"github.com/axsched/ax/axredis"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -208,4 +212,169 @@ func TestLeasesOutliveARestart(t *testing.T) {
 	offline.Release()
 	held.Release()
 	require.Eventually(t, func() bool { return f.leases("api") == 0 }, time.Second, ms)
+}
+
+// lost and found are how often a governor has told of it.
+func (l *logs) lost() int  { return l.with("does not answer") }
+func (l *logs) found() int { return l.with("answers again") }
+
+// TestASlowRedisIsFound although a call has no time to connect: connecting takes
+// several round trips, for which only the probe has time, and it does so for all
+// lanes.
+func TestASlowRedisIsFound(t *testing.T) {
+	cfg := axredis.Config{Timeout: 100 * ms, Lanes: map[string]ax.Limits{}}
+	for i := range 5 {
+		cfg.Lanes[fmt.Sprint(i)] = ax.Limits{MaxConcurrent: 1}
+	}
+	var out logs
+	cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
+	f := newFleet(t, cfg)
+	l := newLink(t, f.addr)
+	l.slow(40 * ms)
+	a, b := f.at(l), f.at(l)
+	// both is how many lanes gave their only slot to both
+	both := func() (n int) {
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for lane := range cfg.Lanes {
+			all.Go(func() {
+				one, two := must(t, a, ask(lane, 0)), must(t, b, ask(lane, 0))
+				for _, g := range []ax.Grant{one, two} {
+					if g.Release != nil {
+						g.Release()
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if one.RetryIn == 0 && two.RetryIn == 0 {
+					n++
+				}
+			})
+		}
+		all.Wait()
+		time.Sleep(30 * ms)
+		return n
+	}
+	since := time.Now()
+	for time.Since(since) < 2*time.Second {
+		both()
+	}
+	lost := out.lost()
+	require.Equal(t, lost, out.found())
+	for time.Since(since) < 4*time.Second {
+		require.Zero(t, both())
+	}
+	require.Equal(t, lost, out.lost(), "and stays so")
+}
+
+// TestARedisThatRefusesScriptsIsAnOutage, and one that stays: what the probe does
+// is what an ask needs.
+func TestARedisThatRefusesScriptsIsAnOutage(t *testing.T) {
+	s := startServer(t)
+	may := func(rule string) {
+		require.NoError(t, s.client().Do(t.Context(), "ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", rule).Err())
+	}
+	may("-@scripting")
+	var out logs
+	cfg := lanes("api", ax.Limits{MaxConcurrent: 1})
+	cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
+	c := redis.NewClient(&redis.Options{Addr: s.addr, Username: "u", Password: "p"})
+	defer c.Close()
+	g, err := axredis.New(c, cfg)
+	require.NoError(t, err)
+	defer g.Close()
+	use := func(d time.Duration) {
+		for since := time.Now(); time.Since(since) < d; time.Sleep(5 * ms) {
+			if grant := must(t, g, ask("api", 0)); grant.Release != nil {
+				grant.Release()
+			}
+		}
+	}
+	use(1500 * ms)
+	require.Equal(t, []int{1, 0}, []int{out.lost(), out.found()})
+	may("+@scripting")
+	use(time.Second)
+	require.Equal(t, []int{1, 1}, []int{out.lost(), out.found()})
+}
+
+// cluster is one of two nodes, whose slots are halved between them.
+func cluster(t *testing.T) (nodes [2]*server, c *redis.ClusterClient, nodeOf func(tag string) int) {
+	args := []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "60000", "--cluster-require-full-coverage", "no"}
+	nodes[0], nodes[1] = startServer(t, args...), startServer(t, args...)
+	first := nodes[0].client()
+	require.NoError(t, first.ClusterAddSlotsRange(t.Context(), 0, 8191).Err())
+	require.NoError(t, nodes[1].client().ClusterAddSlotsRange(t.Context(), 8192, 16383).Err())
+	host, port, _ := net.SplitHostPort(nodes[1].addr)
+	require.NoError(t, first.ClusterMeet(t.Context(), host, port).Err())
+	for _, n := range nodes {
+		require.Eventually(t, func() bool { return len(n.client().ClusterSlots(t.Context()).Val()) == 2 }, 10*time.Second, 50*ms)
+	}
+	c = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].addr, nodes[1].addr}})
+	t.Cleanup(func() { c.Close() })
+	return nodes, c, func(tag string) int { return int(first.ClusterKeySlot(t.Context(), tag).Val()) / 8192 }
+}
+
+// TestADeadNodeOfAClusterIsNothingToTheLanesOfTheOther.
+func TestADeadNodeOfAClusterIsNothingToTheLanesOfTheOther(t *testing.T) {
+	nodes, c, nodeOf := cluster(t)
+	var out logs
+	cfg := axredis.Config{Prefix: "ax", Timeout: 100 * ms, Lanes: map[string]ax.Limits{}, Logger: slog.New(slog.NewTextHandler(&out, nil))}
+	var lane [2]string // by its node
+	for i := 0; lane[0] == "" || lane[1] == ""; i++ {
+		name := fmt.Sprint("lane", i)
+		lane[nodeOf("{ax:"+name+"}")] = name
+	}
+	for _, name := range lane {
+		cfg.Lanes[name] = ax.Limits{MaxConcurrent: 1}
+	}
+	one, err := axredis.New(c, cfg)
+	require.NoError(t, err)
+	defer one.Close()
+	two, err := axredis.New(c, cfg)
+	require.NoError(t, err)
+	defer two.Close()
+	var held ax.Grant
+	require.Eventually(t, func() bool { // once all of them know the cluster
+		before := out.lost()
+		held = wait(t, one, ask(lane[0], 0))
+		both := must(t, two, ask(lane[0], 0))
+		for _, g := range []ax.Grant{both, wait(t, two, ask(lane[1], 0))} {
+			if g.Release != nil {
+				g.Release()
+			}
+		}
+		if both.RetryIn > 0 && out.lost() == before && out.lost() == out.found() {
+			return true
+		}
+		held.Release()
+		return false
+	}, 10*time.Second, 100*ms)
+	defer held.Release()
+	before := out.lost()
+	ofHealthy := "does not answer\" lane=" + lane[0]
+	healthy := out.with(ofHealthy)
+
+	require.NoError(t, nodes[1].cmd.Process.Signal(syscall.SIGSTOP))
+	slow := 0
+	for since := time.Now(); time.Since(since) < long(6*time.Second, 3*time.Second); time.Sleep(5 * ms) {
+		grant, took := timed(t, two, ask(lane[1], 0))
+		if took > 20*ms {
+			slow++
+		}
+		if grant.Release != nil {
+			grant.Release()
+		}
+		require.Positive(t, must(t, two, ask(lane[0], 0)).RetryIn, "its limit holds")
+	}
+	require.LessOrEqual(t, slow, 5, "the outage costs two calls")
+	require.Equal(t, before+1, out.lost(), "%v", out.lines)
+	require.Equal(t, healthy, out.with(ofHealthy))
+	require.NoError(t, nodes[1].cmd.Process.Signal(syscall.SIGCONT))
+	require.Eventually(t, func() bool {
+		if grant := must(t, two, ask(lane[1], 0)); grant.Release != nil {
+			grant.Release()
+		}
+		return out.found() == before+1
+	}, 3*time.Second, 20*ms)
+	require.Positive(t, must(t, two, ask(lane[0], 0)).RetryIn)
 }

@@ -216,6 +216,7 @@ type link struct {
 	seen  int // bytes that went to the server
 	calls int // connections accepted
 	drop  bool
+	delay time.Duration // of each answer
 }
 
 type linkState int
@@ -256,6 +257,13 @@ func (l *link) dropNextReply() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drop = true
+}
+
+// slow makes every answer take d.
+func (l *link) slow(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delay = d
 }
 
 // traffic is how much has been tried so far.
@@ -309,7 +317,11 @@ func (l *link) copy(to io.Writer, from net.Conn, count bool) {
 			if drop {
 				l.drop = false
 			}
+			delay := l.delay
 			l.mu.Unlock()
+			if !count {
+				time.Sleep(delay)
+			}
 			if drop {
 				to.(net.Conn).Close()
 				return

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,30 +23,58 @@ var versionSource string
 // store is the way to Redis. It knows no limits.
 type store struct {
 	dial    dialer
+	single  bool // one server has all keys
 	timeout time.Duration
-	probe   string // the key that a probe writes
 	step    *redis.Script
 	version *redis.Script
 
-	mu  sync.RWMutex
-	rdb redis.UniversalClient
+	mu   sync.Mutex
+	conn *conn
+	busy int // calls under way
+	most int // at once, so far
 }
 
-func newStore(rdb redis.UniversalClient, timeout time.Duration, probe string) *store {
+// conn is a client and the calls on it.
+type conn struct {
+	redis.UniversalClient
+	calls sync.WaitGroup
+}
+
+// retire closes c after its last call. nil = nothing to do.
+func (c *conn) retire() {
+	if c == nil {
+		return
+	}
+	c.calls.Wait()
+	_ = c.Close()
+}
+
+func newStore(rdb redis.UniversalClient, timeout time.Duration) *store {
+	_, single := rdb.(*redis.Client)
 	s := &store{
-		dial: newDialer(rdb, timeout), timeout: timeout, probe: probe, rdb: rdb,
+		dial: newDialer(rdb, timeout), single: single, timeout: timeout, conn: &conn{UniversalClient: rdb},
 		step: redis.NewScript(stepSource), version: redis.NewScript(versionSource),
 	}
 	if s.dial != nil {
-		s.rdb = s.dial()
+		s.conn.UniversalClient = s.dial()
 	}
 	return s
 }
 
-func (s *store) client() redis.UniversalClient {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.rdb
+// begin is a call's beginning; done is its end.
+func (s *store) begin() (c *conn, done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy++
+	s.most = max(s.most, s.busy)
+	c = s.conn
+	c.calls.Add(1)
+	return c, func() {
+		c.calls.Done()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy--
+	}
 }
 
 // run calls a script: by its hash, and in full if Redis has forgotten it. A
@@ -54,11 +83,17 @@ func (s *store) client() redis.UniversalClient {
 func (s *store) run(script *redis.Script, keys []string, args []any) ([]any, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
-	reply, err := script.Run(ctx, s.client(), keys, args...).Slice()
+	reply, err := s.call(ctx, script, keys, args)
 	if err != nil && isBroken(err) && ctx.Err() == nil {
-		reply, err = script.Run(ctx, s.client(), keys, args...).Slice()
+		reply, err = s.call(ctx, script, keys, args)
 	}
 	return reply, err
+}
+
+func (s *store) call(ctx context.Context, script *redis.Script, keys []string, args []any) ([]any, error) {
+	c, done := s.begin()
+	defer done()
+	return script.Run(ctx, c, keys, args...).Slice()
 }
 
 // isBroken is whether a connection failed, as opposed to a server that refused
@@ -74,37 +109,78 @@ func isTimeout(err error) bool {
 		errors.As(err, &n) && n.Timeout()
 }
 
-// revive tries, on fresh connections, whether Redis can be written to, and if so
-// uses them from now on: what the outage has done to the old ones, a pool of dead
-// sockets or a dialer that holds back, is gone with them.
-func (s *store) revive() error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
-	defer cancel()
-	rdb := s.client()
-	if s.dial != nil {
-		rdb = s.dial()
-	}
-	err := rdb.Set(ctx, s.probe, 1, time.Second).Err()
-	if s.dial == nil {
-		return err
-	}
-	if err != nil {
-		return errors.Join(err, rdb.Close())
-	}
-	s.mu.Lock()
-	old := s.rdb
-	s.rdb = rdb
-	s.mu.Unlock()
-	_ = old.Close() // a call on it fails, and is judged like any other
-	return nil
+// probe is what an outage is ended by: a step with keys of its own.
+type probe struct {
+	sought [][]string // of those for whom Redis did not answer
+	served [][]string // of those for whom it does
+	args   []any
 }
+
+// reviveFor bounds a probe. It makes its connections, which takes a few round trips,
+// and is in nobody's way: so it may take longer than a call.
+func (s *store) reviveFor() time.Duration {
+	return max(s.timeout, min(10*s.timeout, time.Second))
+}
+
+// revive tries, on fresh connections, for whom Redis does what an ask needs. If for
+// anybody, they are used from now on: what the outage has done to the old ones, a
+// pool of dead sockets or a dialer that holds back, is gone with them. Old is the
+// client that was used before.
+func (s *store) revive(ctx context.Context, p probe) (found []bool, old *conn) {
+	ctx, cancel := context.WithTimeout(ctx, s.reviveFor())
+	defer cancel()
+	s.mu.Lock()
+	fresh, most := s.conn, s.most
+	s.mu.Unlock()
+	if s.dial != nil {
+		fresh = &conn{UniversalClient: s.dial()}
+	}
+	try := func(keys []string) bool { return s.step.Run(ctx, fresh, keys, p.args...).Err() == nil }
+	found = make([]bool, len(p.sought))
+	var all sync.WaitGroup
+	for i, keys := range p.sought {
+		all.Go(func() { found[i] = try(keys) })
+	}
+	all.Wait()
+	if s.dial == nil {
+		return found, nil
+	}
+	served := p.served
+	for i, keys := range p.sought {
+		if found[i] {
+			served = append(served, keys)
+		}
+	}
+	if !slices.Contains(found, true) {
+		return found, fresh
+	}
+	// A call has no time to connect where answers take long, so connections are made
+	// beforehand: twice as many as there were calls at once, since each step may
+	// have an announcement beside it.
+	for _, keys := range served {
+		for range min(max(2, 2*most/len(served)), maxWarm) {
+			all.Go(func() { try(keys) })
+		}
+	}
+	all.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, s.conn = s.conn, fresh
+	return found, old
+}
+
+// maxWarm bounds the connections that revive makes for one lane, or for all of
+// them on one server.
+const maxWarm = 16
 
 // close closes the governor's own connections.
 func (s *store) close() error {
 	if s.dial == nil {
 		return nil
 	}
-	return s.client().Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn.Close()
 }
 
 // integers is a reply of integers.

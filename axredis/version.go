@@ -39,7 +39,7 @@ func (s *scope) difference(other string) string {
 // logs those of others: while a deployment rolls out, each version is counted for
 // itself, and the fleet may do the sum of both.
 func (g *Governor) announceLocked(l *line, now time.Time) {
-	if g.health.down || g.closed {
+	if l.health.down || g.closed {
 		return
 	}
 	for _, s := range l.scopes {
