@@ -283,10 +283,15 @@ type answered struct {
 // mutex like any other; once. It is nil if the task has ended.
 func (x *express) adopt() *caller {
 	s := x.at.s
+	lone := new(loneTask)
+	deadline := s.deadlineOf(x.at.values)
 	s.mu.Lock()
 	defer s.unlock()
 	if x.stage.adopt() {
-		x.c = s.adoptLocked(x)
+		c, f := lone.parts()
+		c.deadline = deadline
+		s.adoptLocked(x, c, f)
+		x.c = c
 	}
 	return x.c
 }
@@ -298,27 +303,19 @@ func (x *express) rank() rank {
 	return rankOf(x.at.began, t.r.Priority, step, x.seq, x.at.s.cfg.StrictPriority)
 }
 
-func (s *Scheduler) adoptLocked(x *express) *caller {
+func (s *Scheduler) adoptLocked(x *express, c *caller, f *flight) {
 	at := &x.at
 	t, l := at.task, x.lane
-	lone := new(loneTask)
-	c, f := lone.parts()
-	f.s, f.task, f.lane, f.owner, f.values = s, t, l, s.nobody, at.values
-	f.rank = x.rank()
-	f.single, f.noRetry, f.lone = at.single, t.r.NoRetry, true
-	f.attemptTimeout = at.limit
-	f.queueTimeout = timeoutOf(t.r.QueueTimeout, l.policy.queueTimeout)
-	f.named = t.r.Lane != ""
+	c.s, c.task, c.ctx, c.f, c.lane, c.owner = s, t, at.values, f, l, s.nobody
+	c.rank, c.born, c.bare = x.rank(), at.began, at.single
+	s.fillLocked(f, c, nil, terms{
+		attemptTimeout: at.limit, queueTimeout: timeoutOf(t.r.QueueTimeout, l.policy.queueTimeout),
+		noRetry: t.r.NoRetry, named: t.r.Lane != "",
+	}, nil)
 	f.at, f.attempts, f.state = at, 1, flightRunning
-	f.wait.f, f.wait.lane, f.wait.owner, f.wait.node.item = f, l, f.owner, &f.wait
-	c.s, c.task, c.ctx, c.f, c.lane, c.owner = s, t, at.values, f, l, f.owner
-	c.rank, c.born, c.deadline, c.bare = f.rank, at.began, never, f.single
-	if d, ok := c.ctx.Deadline(); ok {
-		c.deadline = s.now().add(time.Until(d))
-	}
 	if x.heard {
-		c.ev = new(outbox)
-	} else { // else it has been counted
+		c.ev = new(outbox) // and has been counted
+	} else {
 		s.alive.Add(1)
 	}
 	s.count.attempts.Add(1)
@@ -334,7 +331,6 @@ func (s *Scheduler) adoptLocked(x *express) *caller {
 	if s.state == lifeClosed {
 		s.leaveLocked(c, c.canceledLocked(canceled(ErrClosed, nil)), s.now())
 	}
-	return c
 }
 
 // guardedLocked tells whether a start in l must be decided under the mutex.

@@ -369,16 +369,22 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	s.alive.Add(1)
 	c.bare = w.single
 	c.s, c.ctx, c.task = s, ctx, t
-	c.deadline = never
-	if d, ok := ctx.Deadline(); ok {
-		c.deadline = s.now().add(time.Until(d))
-	}
+	c.deadline = s.deadlineOf(ctx)
 	c.outer = s.attemptFrom(ctx)
 	w.dead = ctxError(ctx)
 	if s.heard() {
 		c.ev = &outbox{busy: true} // until tellAdmission
 		c.notes = noteSubmitted
 	}
+}
+
+// deadlineOf is when ctx ends by itself.
+func (s *Scheduler) deadlineOf(ctx context.Context) instant {
+	d, ok := ctx.Deadline()
+	if !ok {
+		return never
+	}
+	return s.now().add(time.Until(d))
 }
 
 // wait blocks until c is decided: by its flight, or by the end of its ctx.
