@@ -2,6 +2,10 @@
 // server that counts what reaches it and, unless AX_REDIS_ADDR names one, a
 // redis-server of its own; then it tells what the server saw.
 //
+// The gate counts exactly, and what would start later than it was counted for is
+// not begun. The server counts when requests arrive: where a machine lets a worker
+// wait between its start and the network, it may see one more in a second.
+//
 //	go run .
 package main
 
