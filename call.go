@@ -10,16 +10,17 @@ import (
 // Call is a task given to Submit: its answer to come. A Call that waits in the
 // queue costs no goroutine. It is safe for concurrent use.
 type Call struct {
-	c    caller
-	f    flight
-	stop func() bool // of the watch on the caller's ctx
+	c     caller
+	f     flight
+	watch *ctxWatch // on the caller's ctx; guarded by s.mu
 
 	mu      sync.Mutex
 	done    chan struct{} // made when first asked for
 	resp    *Response
 	err     error
 	settled bool
-	dropped bool // nobody will read the body
+	dropped bool  // nobody will read the body
+	place   int32 // in watch; guarded by s.mu
 }
 
 // Submit gives t to the scheduler and returns at once, whatever the queues and
@@ -43,6 +44,7 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 	c.wants(w, &want)
 	s.routeAhead(t, &want)
 	t.partsAhead(s.cfg.Dedupe != nil)
+	ends := ctx.Done() != nil
 	s.mu.Lock()
 	if s.cfg.DryRun {
 		if f := s.admitDryLocked(c, &call.f, &want, w, s.now()); f != nil {
@@ -51,24 +53,13 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 	} else {
 		s.admitLocked(c, &call.f, &want, w, s.now())
 	}
-	waits := c.kind == 0
+	alone := ends && c.kind == 0 && !s.watchKnownLocked(call)
 	s.unlock()
-	if waits && ctx.Done() != nil {
-		call.watch(context.AfterFunc(ctx, func() { s.leaveSoon(c) }))
+	if alone {
+		s.watchCall(call)
 	}
 	c.tellAdmission()
 	return call
-}
-
-// watch keeps what stops the watch on the ctx, until the Call has settled.
-func (c *Call) watch(stop func() bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.settled {
-		stop()
-	} else {
-		c.stop = stop
-	}
 }
 
 // deliver makes the decided result the Call's: event first, then Done.
@@ -86,11 +77,8 @@ func (c *Call) settle(resp *Response, err error) {
 	if c.done != nil {
 		close(c.done)
 	}
-	dropped, stop := c.dropped, c.stop
+	dropped := c.dropped
 	c.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
 	if dropped {
 		discard(resp)
 	}

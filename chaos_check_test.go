@@ -333,7 +333,7 @@ func (w *chaosWorld) checkEmpty() {
 	for what, n := range map[string]int{
 		"tasks and attempts": int(s.alive.Load()), "slots": s.gate.active(), "running": s.running, "waiting": s.waiting,
 		"flights": s.flights.len(), "URLs": s.byURL.sets.len(), "names": len(s.names), "tags": s.tags.sets.len(),
-		"streams": s.streams.len(), "nesting lanes": len(s.nesting), "evictable": s.worst.len(), "ready lanes": s.ready.len(),
+		"streams": s.streams.len(), "watched contexts": s.watches.len(), "nesting lanes": len(s.nesting), "evictable": s.worst.len(), "ready lanes": s.ready.len(),
 		"at servers": len(w.wires), "nested": w.nested, "things to do": len(s.todo),
 	} {
 		if n != 0 {

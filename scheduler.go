@@ -83,7 +83,8 @@ type Scheduler struct {
 	names      names
 	tags       multimap[string, *caller]
 	streams    table[*attempt, struct{}]
-	unfinished *flight // the list of them
+	watches    table[context.Context, *ctxWatch] // by the context they watch
+	unfinished *flight                           // the list of them
 	beat       heartbeat
 
 	laneEvents outbox

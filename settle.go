@@ -231,6 +231,7 @@ func (s *Scheduler) endLocked(c *caller, res *result, now instant) {
 	}
 	switch {
 	case c.call != nil:
+		c.call.unwatchLocked()
 		s.laterUser(c.call.deliver)
 	case c.done != nil:
 		s.todo = append(s.todo, todo{done: c.done})

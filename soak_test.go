@@ -105,6 +105,7 @@ func newSoak(t *testing.T) *soak {
 		{name: "stale", slack: 200, read: locked(func() int { return s.stale.entries.len() })},
 		{name: "cooling", slack: 60, read: locked(func() int { return s.cooling.len() })},
 		{name: "names+tags", slack: 20, read: locked(func() int { return len(s.names) + s.tags.sets.len() })},
+		{name: "watched", slack: 20, read: locked(func() int { return s.watches.len() })},
 		{name: "alarms", slack: 300, read: locked(func() int { return s.alarms.len() })},
 	}
 	return k
