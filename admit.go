@@ -45,7 +45,7 @@ func (s *Scheduler) admitLocked(c *caller, f *flight, want *Hints, w *way, now i
 	c.f = f
 	f.callers.add(c)
 	s.endOlderLocked(name, c, now)
-	s.enterLocked(f, c, want, now)
+	s.enterLocked(f, c, want, w, now)
 	if f.overBudget {
 		c.note(noteOverBudget)
 	}
@@ -146,7 +146,7 @@ func timeoutOf(own, lane time.Duration) time.Duration {
 }
 
 // enterLocked lets f wait for its first start, or start, or refuses it.
-func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) {
+func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, w *way, now instant) {
 	s.linkLocked(f)
 	s.fileLocked(f)
 	if err := s.refusalLocked(f, now); err != nil {
@@ -175,7 +175,9 @@ func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, now instant) 
 		s.setAlarmLocked(&c.extras().alarm, c, now.add(f.queueTimeout))
 	}
 	if f.lone {
-		f.wait.ready = f.signals()
+		if f.wait.ready = w.ready; f.wait.ready == nil {
+			f.wait.ready = make(chan signal, 1)
+		}
 	}
 }
 

@@ -132,6 +132,7 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	if !out.stream {
 		at.finish()
 	}
+	s.spareBuffers()
 	s.mu.Lock()
 	now := s.now()
 	gone := at.abandoned
@@ -242,7 +243,7 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 		return verdictFinal
 	}
 	if f.wait.ready == nil {
-		f.wait.ready = f.signals()
+		f.wait.ready = make(chan signal, 1)
 	}
 	if out.again {
 		s.standLocked(f, now)

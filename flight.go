@@ -80,9 +80,8 @@ type buffers struct {
 	out   outcome // of the last attempt
 	res   result
 	pay   payload
-	alarm alarm       // attempt timeout, backoff, QueueTimeout of a retry; guarded by s.mu
-	first attempt     // room for it, so that the mutex is not held while memory is found
-	ready chan signal // likewise; nil if no wait was foreseen
+	alarm alarm   // attempt timeout, backoff, QueueTimeout of a retry; guarded by s.mu
+	first attempt // room for it
 }
 
 // flightExtras is what few flights have.
@@ -107,7 +106,9 @@ func (f *flight) last() *outcome { return &f.buffers().out }
 
 func (f *flight) buffers() *buffers {
 	if f.buf == nil {
-		f.buf = new(buffers)
+		if f.buf = f.s.spare.Swap(nil); f.buf == nil {
+			f.buf = new(buffers)
+		}
 	}
 	return f.buf
 }
@@ -292,6 +293,7 @@ func (s *Scheduler) refuseLocked(f *flight, op op, err error, now instant) {
 	}
 	f.state = flightSettling
 	f.refusal, f.refusedOp = err, op
+	f.buffers() // here, since others look for its alarm
 	s.silenceLocked(f)
 	s.wakeLocked(f, sigRefused)
 }
@@ -326,14 +328,12 @@ func (s *Scheduler) silenceLocked(f *flight) {
 	}
 }
 
-// signals is a channel for the signals of f, with room for the one of each wait.
-func (f *flight) signals() chan signal {
-	if b := f.buf; b != nil && b.ready != nil {
-		ready := b.ready
-		b.ready = nil
-		return ready
+// spareBuffers sees to it that the next waiter's are there when it starts, so that
+// the mutex is not held while memory is found.
+func (s *Scheduler) spareBuffers() {
+	if s.gate.isGuarded() && s.spare.Load() == nil {
+		s.spare.CompareAndSwap(nil, new(buffers))
 	}
-	return make(chan signal, 1)
 }
 
 // wakeLocked sends f's goroutine on, or gives it one. A lone flight's caller
@@ -343,8 +343,7 @@ func (s *Scheduler) wakeLocked(f *flight, sig signal) {
 	case f.wait.ready != nil:
 		s.todo = append(s.todo, todo{f: f, sig: sig})
 	case !f.lone && sig != sigOver:
-		f.buffers() // others look for its alarm
-		f.wait.ready = f.signals()
+		f.wait.ready = make(chan signal, 1)
 		s.todo = append(s.todo, todo{f: f, sig: sig, spawn: true})
 	}
 }

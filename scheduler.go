@@ -48,7 +48,8 @@ type Scheduler struct {
 	nobody    *owner                      // ""
 	listeners atomic.Pointer[[]*listener] // nil = nobody
 	seq       atomic.Uint64
-	alive     atomic.Int64 // tasks not delivered, attempts not over, asks under way
+	spare     atomic.Pointer[buffers] // for the next that starts
+	alive     atomic.Int64            // tasks not delivered, attempts not over, asks under way
 	watching  attemptList
 	polling   sync.Mutex // see knownQuantiles
 
@@ -274,6 +275,7 @@ type way struct {
 	accepted bool                            // part of an accepted task: Shutdown finishes it
 	run      func(ctx context.Context) error // Run: in place of the executor
 	dead     error                           // the ctx had ended before
+	ready    chan signal                     // for the wait of a lone one; nil = none is foreseen
 }
 
 // do is the life of a task on its caller's goroutine.
@@ -310,9 +312,15 @@ func (s *Scheduler) admit(ctx context.Context, t *Task, w *way) (c *caller, f *f
 		c = new(caller) // whether it needs a flight will show
 		c.done = make(chan struct{})
 	} else {
-		c, f = new(loneTask).parts()
-		if s.gate.isGuarded() {
-			f.buf.ready = make(chan signal, 1)
+		if s.gate.isGuarded() { // it will have to wait: less to carry
+			both := new(struct {
+				c caller
+				f flight
+			})
+			c, f = &both.c, &both.f
+			w.ready = make(chan signal, 1)
+		} else {
+			c, f = new(loneTask).parts()
 		}
 	}
 	s.beginCaller(c, ctx, t, w)
