@@ -261,8 +261,7 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 		return nil, nil
 	}
 	at.finish()
-	l.stats.seen.attempt(now, &l.stats.service, sample{kind: outcomeSuccess, status: resp.StatusCode, took: took, mark: at.hold.mark})
-	l.stats.seen.ended(now, l.gate.active())
+	l.stats.seen.attemptEnded(now, &l.stats.service, sample{kind: outcomeSuccess, status: resp.StatusCode, took: took, mark: at.hold.mark}, l.gate.active())
 	l.noteSuccess(now, took)
 	a.Response.Response = resp
 	a.Attempts, a.Seq = 1, x.seq

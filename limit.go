@@ -111,18 +111,27 @@ func (r *rateSet) take(now instant, lag time.Duration) bool {
 	if due > now {
 		return false
 	}
-	for i := range r.buckets {
-		if !r.buckets[i].look(r.time(now)) {
-			return false
-		}
+	if len(r.buckets) > 0 && !r.takeTokens(now) {
+		return false
 	}
 	now = r.advance(now)
-	for i := range r.buckets {
-		r.buckets[i].take(r.time(now), now)
-	}
 	r.spacing.take(now, due, lag, taken)
 	if r.exactLocked() {
 		r.pending++
+	}
+	return true
+}
+
+// takeTokens takes a token of each bucket, or none.
+func (r *rateSet) takeTokens(now instant) bool {
+	t := r.time(now)
+	for i := range r.buckets {
+		if !r.buckets[i].look(t) {
+			return false
+		}
+	}
+	for i := range r.buckets {
+		r.buckets[i].take(t, now)
 	}
 	return true
 }

@@ -73,6 +73,18 @@ func (o *observed) turn(now instant, inFlight int) {
 func (o *observed) attempt(now instant, service *histogram, x sample) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.take(now, service, &x)
+}
+
+// attemptEnded is attempt, then ended.
+func (o *observed) attemptEnded(now instant, service *histogram, x sample, inFlight int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.take(now, service, &x)
+	o.turn(now, inFlight)
+}
+
+func (o *observed) take(now instant, service *histogram, x *sample) {
 	limited := x.status == http.StatusTooManyRequests
 	served := x.kind == outcomeSuccess && !limited
 	if limited && o.quota == nil {
@@ -94,7 +106,7 @@ func (o *observed) attempt(now instant, service *histogram, x sample) {
 		o.faults = newFailureLog(service.count())
 	}
 	if o.faults != nil {
-		o.faults.attempt(now, &x, limited)
+		o.faults.attempt(now, x, limited)
 	}
 }
 
