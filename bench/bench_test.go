@@ -127,7 +127,7 @@ func (s *scripted) measure() (reading, error) {
 
 func scriptedExperiment(rounds int, contestants ...contestant) experiment {
 	return experiment{
-		id: "x", title: "Made up", about: "Nothing.", columns: []metric{nsPerCall}, rounds: rounds,
+		id: "x", title: "Made up", about: "Nothing.", short: "It is made up.", columns: []metric{nsPerCall}, rounds: rounds,
 		groups: []group{{"all", contestants}},
 		marks: []mark{
 			ratioAtMost(0.5, contender{"all", "b", nsPerCall}, "a"),

@@ -34,6 +34,7 @@ type experiment struct {
 	id       string
 	title    string
 	about    string
+	short    string   // why a mark is not met, and what was tried
 	columns  []metric // the first one is what ratios are taken of
 	rounds   int
 	fresh    bool // every round begins anew: none is needed to warm up

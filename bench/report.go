@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,7 @@ func (r report) write(w io.Writer) error {
 	}
 	b.WriteString("\nIn brackets: the interval of 95 % confidence. A mark is met or missed if the whole interval is on one side of it, otherwise open.\n")
 	r.writeMarks(&b)
+	r.writeReasons(&b)
 	for _, o := range r.outcomes {
 		o.write(&b)
 	}
@@ -46,6 +48,19 @@ func (r report) writeMarks(b *strings.Builder) {
 	for _, o := range r.outcomes {
 		for _, m := range o.marks {
 			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", o.id, m.what, m.of(o), m.bound(), r.judge(o, m))
+		}
+	}
+}
+
+// writeReasons says of each experiment with a mark that is not met what the time or
+// memory goes into.
+func (r report) writeReasons(b *strings.Builder) {
+	title := "\n## What is short of its mark, and why\n\n"
+	for _, o := range r.outcomes {
+		short := slices.ContainsFunc(o.marks, func(m mark) bool { return r.judge(o, m) != met })
+		if short && o.short != "" {
+			fmt.Fprintf(b, "%s- **%s**: %s\n", title, o.id, o.short)
+			title = ""
 		}
 	}
 }
