@@ -242,12 +242,43 @@ func TestBytesOfAQueuedCall(t *testing.T) {
 	task := ax.Must(ax.Request{URL: at("/")}.Task())
 	s.Submit(context.Background(), task) // takes the slot
 	calls := make([]*ax.Call, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	before := qHeap()
 	for i := range calls {
-		calls[i] = s.Submit(context.Background(), task)
+		calls[i] = s.Submit(ctx, task)
 	}
 	each := (qHeap() - before) / n
 	require.Equal(t, n, s.Stats().Queued)
-	require.LessOrEqual(t, each, int64(700))
+	require.LessOrEqual(t, each, int64(600))
 	runtime.KeepAlive(calls)
+}
+
+// TestBytesOfAWaitingDo: a goroutine's first stack of 2 KiB is enough for the wait.
+func TestBytesOfAWaitingDo(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector needs memory too")
+	}
+	const n = 10_000
+	cfg := ax.Config{MaxConcurrent: 1, MaxQueue: ax.NoLimit, Rate: ax.PerSecond(1000), Retry: &ax.Retry{}, Breaker: &ax.Breaker{}}
+	s := qReal(t, cfg, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	task := ax.Must(ax.Request{URL: at("/")}.Task())
+	s.Submit(context.Background(), task) // takes the slot
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	memory := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc + m.StackInuse)
+	}
+	before := memory()
+	for range n {
+		go s.Do(ctx, task)
+	}
+	require.Eventually(t, func() bool { return s.Stats().Queued == n }, time.Minute, time.Millisecond)
+	require.LessOrEqual(t, (memory()-before)/n, int64(3800))
 }
