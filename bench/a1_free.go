@@ -28,6 +28,7 @@ func freeGate(e effort) experiment {
 		id:      "a1",
 		title:   "Overhead of a call, gate free, no timeout",
 		about:   "The work answers at once. Rate, gate, breaker and retry are on and never in the way; each caller has a context of its own that can end.",
+		short:   shortFree,
 		columns: callMetrics(), rounds: e.rounds(20),
 	}
 	for _, callers := range []int{1, 64, e.size(4096)} {

@@ -20,6 +20,7 @@ func timedGate(e effort) experiment {
 		id:      "a2",
 		title:   "Overhead of a call, gate free, with a timeout",
 		about:   "As a1, and each attempt may take 30 s, after which its context would end.",
+		short:   shortFree,
 		columns: callMetrics(), rounds: e.rounds(20),
 	}
 	for _, callers := range []int{1, 64, e.size(4096)} {

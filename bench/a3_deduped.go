@@ -16,6 +16,7 @@ func dedupedGate(e effort) experiment {
 		id:      "a3",
 		title:   "Overhead of a call, deduped, gate free, with a timeout",
 		about:   "As a2, and equal calls share one attempt that belongs to all of them, so it runs apart from every caller's context. Here no two callers have the same key: what is measured is the price of being ready to share. failsafe-go is the yardstick though it does not share.",
+		short:   shortDeduped,
 		columns: callMetrics(), rounds: e.rounds(20),
 	}
 	for _, callers := range []int{1, 64, e.size(4096)} {

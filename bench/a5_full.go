@@ -22,6 +22,7 @@ func fullGate(e effort) experiment {
 		id:      "a5",
 		title:   "Overhead of a call, gate full",
 		about:   "64 callers and two slots. The work yields the processor once, so that everybody else comes to the gate and queues: each end hands its slot to a waiter.",
+		short:   shortFull,
 		columns: callMetrics(), rounds: e.rounds(20),
 		groups: []group{fullGroup(e, withoutTimeout, j), fullGroup(e, withTimeout, timed)},
 		marks: []mark{

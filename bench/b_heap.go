@@ -38,6 +38,7 @@ func queueAlone(e effort) experiment {
 		id:     "b",
 		title:  "The queue alone",
 		about:  "Items as large as a small task, apart in memory; 64-bit keys in three words, later ones mostly greater. One pop and one push at a constant length, and taking out items from anywhere in random order (what cancelling does). No scheduler around it, one goroutine.",
+		short:  shortHeap,
 		rounds: e.rounds(5), fresh: true,
 		groups: []group{{"one goroutine", []contestant{
 			one(stdHeapLabel, "the standard library's, over the same items with the same keys", "BenchmarkContainerHeap"),

@@ -46,6 +46,7 @@ func herd(e effort) experiment {
 		id:      "c",
 		title:   "A herd on one key",
 		about:   "All callers ask for the same key at once; the answer (1 KiB) comes when all of them have joined. CPU is that of the whole process from the first call to the last answer; the tail is the time from the answer to the last caller that has it.",
+		short:   shortHerd,
 		columns: []metric{cpuHerd, herdTail, upstream, herdBytes}, rounds: e.rounds(15),
 		groups: []group{{label, []contestant{
 			one(doChanLabel, "one response for all: nobody may read its body or change its headers", func() (call, func()) { return doChanHerd(n, work, false) }),

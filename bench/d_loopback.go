@@ -40,6 +40,7 @@ func loopback(timeout time.Duration) func(effort) experiment {
 		x := experiment{
 			id: id, title: title,
 			about:   fmt.Sprintf("%d callers send GETs and read the answer of 1 KiB; every contestant has a transport of its own that may keep all connections, and every caller a URL of its own; %s.", loopbackCallers, limits),
+			short:   shortLoopback,
 			columns: []metric{clientCPU, perSecond, allocs, allocBytes}, rounds: e.rounds(12),
 			groups: []group{{label, loopbackContestants(e, timeout)}},
 		}

@@ -48,6 +48,7 @@ func urgency(e effort) experiment {
 		title: "Urgent calls under overload",
 		about: fmt.Sprintf("The backend serves %d calls at a time, each in %v. %d callers come, 5 %% of them urgent: in the burst all at once; in the trickle the urgent ones come one by one every %v while the others wait. Wait is the time from the call to the start of its service.",
 			backendSlots, serviceTime, n, trickleBreath),
+		short:   shortUrgent,
 		columns: []metric{urgentP99, urgentLast, otherP99, refused, makespan}, rounds: e.rounds(5), fresh: true,
 	}
 	for _, trickle := range []bool{false, true} {

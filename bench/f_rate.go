@@ -48,6 +48,7 @@ func precision(e effort) experiment {
 		title: "Rate precision",
 		about: fmt.Sprintf("%d callers start as often as a limit of %d a second lets them, for %v, all contestants at the same time. Windows slide: they begin at every start. The share is that of the time that m × %d starts in a row should take in what they took, once the first burst is over.",
 			eagerCallers, quota, span, quota),
+		short:   shortRate,
 		columns: []metric{inSecond, inTenth, used}, rounds: e.rounds(4), fresh: true, together: true,
 		groups: []group{{label, []contestant{
 			one("x/time/rate, burst 200", "Limiter.Wait", bucketStarts(quota)),

@@ -53,6 +53,7 @@ func waiterMemory(e effort) experiment {
 		id:      "g",
 		title:   "Memory of a waiting call",
 		about:   "Heap and stacks after a collection with all of them waiting, less the same before they came. Each measurement has a process of its own; contexts, tasks and requests exist before.",
+		short:   shortMemory,
 		columns: []metric{waiterBytes, stackBytes}, rounds: e.rounds(4), fresh: true,
 		groups: []group{g},
 		marks: []mark{

@@ -70,6 +70,7 @@ func abandonment(e effort) experiment {
 		title: "Abandoned requests",
 		about: fmt.Sprintf("%d callers at once, each with %v of patience; the server takes 0 to 2.5 times that. The client is a process of its own. After means after the last caller's time was up. A start is doomed if its caller has less than %v left. A request goroutine is any that was not there before, less two for each connection that is kept.",
 			n, patience, doomedBelow),
+		short:   shortAbandoned,
 		columns: []metric{peakMiB, peakRoutine, socketsLeft, tasksLeft, socketsFor, doomed, answeredPct}, rounds: e.rounds(3), fresh: true,
 		groups: []group{g},
 	}

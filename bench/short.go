@@ -1,0 +1,29 @@
+package bench
+
+// Why some marks are not met: what the time or the memory goes into, by CPU and heap
+// profiles, and what has been tried. RESULTS.md shows these beside the marks that
+// they are about, if there is one that is missed or open.
+const (
+	shortFree = "what a free call costs is, in parts of its processor time: two fifths memory (the attempt, which is the context that the executor may keep, and the response: neither can be used twice) and its collection, a quarter the token bucket (x/time/rate, asked for its level and for a token, under its mutex and the set's), an eighth two readings of the clock, the rest what Stats, Advice, breaker and retry budget keep of it. The stack by hand keeps none of that, and stands at the mark itself. " +
+		"What helped: no scheduler mutex on this way, successes in atomics, a flight only for who needs one and a watch on the context only for who asks (1008 B and a half more time before), no lock for rates that are not there. What was given up: a pool of attempts (an executor may keep its context) and a bucket of our own (the library's is kept on purpose)."
+
+	shortDeduped = "an attempt that outlives its caller needs a goroutine of its own, and with it two hand-overs between goroutines and a second stack; by hand the same takes more than the mark as well. A fifth of the time is starting and waking goroutines, a tenth making room for an HTTP client on the new stack (which pays off with one: without that room the stack would double twice on the way into it), a fifth memory, a fifth queue, gate and books under the mutex. " +
+		"What helped: the key is derived before the mutex is taken, the send takes none, a joiner carries no flight, a URL's only flight needs no map of its own (13 objects before, 9 now). Running the attempt on its first caller's goroutine was given up: that caller could not leave before it is over."
+
+	shortFull = "each call passes the mutex twice, to queue and to hand its slot on, and the second time everything is decided that makes the gate what it is: order by rank over lanes and owners, tokens, breaker, and the books of Stats and Advice. On one processor that is a third of the time, memory a fifth, switching goroutines a fifth; on two processors waiting for the mutex comes on top. x/sync's semaphore has a list and a counter. " +
+		"What helped: nothing is allocated while the mutex is held, what follows is done after it, empty limits and the nobody of all owners cost a comparison. A queue without the mutex was given up: rank, cancel and re-ranking would need one of its own."
+
+	shortHeap = "taking out an item from anywhere misses the cache as often as with container/heap: the item, its slot, and the item that takes its place must be written to. Four children a node make it shallower, which is why pop and push win."
+
+	shortHerd = "a caller is a task with a number, a rank, events and an end of its own that Stats counts, and gets a response that nobody else holds; copies alone make DoChan a fifth slower. What helped: who joins a flight carries none, the channel is made before the mutex is taken, all are woken after it (four times DoChan before)."
+
+	shortLoopback = "of the surplus over http.Client most is sharing, which needs the attempt on a goroutine of its own and the hash of a key, and reading the body into memory, so that it can be shared and retried; http.Client leaves it to its reader. Without dedupe the difference is the gate, the Task made for each call, and a context that can end for four reasons. The peers at the mark have no gate and keep no body."
+
+	shortUrgent = "the interval is as wide as the machine is noisy: a wait is measured in parts of 20 ms, and another process that takes the processor for as long is a whole service time."
+
+	shortRate = "the share of an exact window is lost between the moment at which a window lets the next start happen and the one at which a timer's goroutine runs: a fraction of a millisecond for every window."
+
+	shortMemory = "a waiting Do is a goroutine of 2 KiB stack and some 600 bytes of the runtime's, and 900 bytes of task, flight, channel and place in the queue. What helped: admission returns before the wait, so that it fits the first stack (4 KiB before); attempt and buffers come with the start; Calls of one context are watched together (834 B before)."
+
+	shortAbandoned = "at the moment at which all callers leave, each gets an error that says where, why and after how long, and so the peak is theirs: ten thousand errors and the stacks that make them."
+)
