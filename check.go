@@ -61,12 +61,12 @@ func (r *Request) mergeQuery(u *url.URL) {
 
 // checkURL wants a scheme and a host, nothing more: whether the scheme can be
 // sent is for the executor to say.
-func checkURL(f *faults, field string, u *url.URL) {
+func checkURL(f *faults, at string, u *url.URL) {
 	switch {
 	case u.Scheme == "":
-		f.add(field, "no scheme; it must be absolute, like https://host/path")
+		f.add(at+".URL", "no scheme; it must be absolute, like https://host/path")
 	case u.Hostname() == "":
-		f.add(field, "no host; it must be absolute, like https://host/path")
+		f.add(at+".URL", "no host; it must be absolute, like https://host/path")
 	}
 }
 

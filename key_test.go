@@ -78,7 +78,8 @@ func TestD1SameKey(t *testing.T) {
 		"JSON order and space": func(r *Request) { r.Body = []byte(" {\"b\" : \"\\u00E9\",\n\t\"a\":[1 , {\"y\":null,\"x\":1.0}]}") },
 		"scheduling":           func(r *Request) { r.Priority, r.Lane, r.Tags, r.DedupeWindow = 3, "l", []string{"t"}, 1 },
 	} {
-		c := r.clone()
+		var c Request
+		r.cloneTo(&c)
 		change(&c)
 		require.Equal(t, want, keyOf(t, c), name)
 	}
@@ -142,7 +143,8 @@ func TestD1OtherKey(t *testing.T) {
 		"type":            func(r *Request) { r.Header["Content-Type"] = []string{"text/plain"} },
 		"DedupeKey":       func(r *Request) { r.DedupeKey = "k" },
 	} {
-		c := r.clone()
+		var c Request
+		r.cloneTo(&c)
 		change(&c)
 		k := keyOf(t, c)
 		require.Empty(t, seen[k], "%s is like this", name)

@@ -148,16 +148,16 @@ type Request struct {
 	wire *wire
 }
 
-// clone copies all that can be changed through r, but for the bodies. Empty maps
+// cloneTo copies r, and all that can be changed through it but for the bodies. Empty maps
 // and slices become nil.
-func (r Request) clone() Request {
-	r.Query = cloneValues(r.Query)
-	r.Header = cloneValues(r.Header)
-	r.Tags = append([]string(nil), r.Tags...)
-	r.Retry = clonePtr(r.Retry)
-	r.Fallback = clonePtr(r.Fallback)
-	r.Hedge = clonePtr(r.Hedge)
-	return r
+func (r *Request) cloneTo(to *Request) {
+	*to = *r
+	to.Query = cloneValues(r.Query)
+	to.Header = cloneValues(r.Header)
+	to.Tags = append([]string(nil), r.Tags...)
+	to.Retry = clonePtr(r.Retry)
+	to.Fallback = clonePtr(r.Fallback)
+	to.Hedge = clonePtr(r.Hedge)
 }
 
 // cloneValues copies a header or a query with one backing array for all values.

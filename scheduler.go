@@ -250,12 +250,12 @@ func (s *Scheduler) Do(ctx context.Context, t *Task) (*Response, error) {
 
 // Send is r.Task followed by Do.
 func (s *Scheduler) Send(ctx context.Context, r Request) (*Response, error) {
-	return send(ctx, r, s.Do)
+	return send(ctx, &r, s.Do)
 }
 
 // send builds a task and does it: its faults are the error's too.
-func send(ctx context.Context, r Request, do func(context.Context, *Task) (*Response, error)) (*Response, error) {
-	t, err := r.Task()
+func send(ctx context.Context, r *Request, do func(context.Context, *Task) (*Response, error)) (*Response, error) {
+	t, err := newTask(r)
 	if err != nil {
 		return nil, &Error{Op: "admit", Method: r.Method, Lane: r.Lane, Owner: r.Owner, Err: err}
 	}
@@ -264,7 +264,8 @@ func send(ctx context.Context, r Request, do func(context.Context, *Task) (*Resp
 
 // Get is Send of a GET of url.
 func (s *Scheduler) Get(ctx context.Context, url string) (*Response, error) {
-	return s.Send(ctx, Request{URL: url})
+	r := Request{URL: url}
+	return send(ctx, &r, s.Do)
 }
 
 // way is how a task came in, beside its context.

@@ -60,7 +60,7 @@ func (s *Scope) Do(ctx context.Context, t *Task) (*Response, error) {
 
 // Send is r.Task followed by Do.
 func (s *Scope) Send(ctx context.Context, r Request) (*Response, error) {
-	return send(ctx, r, s.Do)
+	return send(ctx, &r, s.Do)
 }
 
 // Submit is Scheduler.Submit for a task of this scope.

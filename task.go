@@ -44,9 +44,12 @@ type Task struct {
 // to may be changed afterwards. JSON is marshalled here. Every fault found is in
 // the error, each with the path of its field (Request.Retry.MaxDelay); the error
 // holds no user info, no query values and no header values.
-func (r Request) Task() (*Task, error) {
+func (r Request) Task() (*Task, error) { return newTask(&r) }
+
+// newTask is Task without another copy of r, which it may change.
+func newTask(r *Request) (*Task, error) {
 	t := new(Task)
-	if err := t.build(&r, nil, "Request"); err != nil {
+	if err := t.build(r, nil, "Request"); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -73,7 +76,7 @@ func (t *Task) build(r *Request, u *url.URL, at string) error {
 		u = r.parseURL(&f)
 	}
 	if u != nil {
-		checkURL(&f, at+".URL", u)
+		checkURL(&f, at, u)
 	}
 	if r.Body != nil || r.JSON != nil || r.GetBody != nil {
 		r.wire = r.wire.withoutBody()
@@ -87,7 +90,8 @@ func (t *Task) build(r *Request, u *url.URL, at string) error {
 	if len(r.Query) > 0 {
 		r.mergeQuery(u)
 	}
-	t.r, t.u, t.body = r.clone(), u, body
+	r.cloneTo(&t.r)
+	t.u, t.body = u, body
 	t.authority = canonicalAuthority(u.Scheme, u.Host)
 	t.host = u.Host
 	if facts.host != "" {
@@ -146,7 +150,8 @@ func (t *Task) URL() string {
 // copy also carries, unseen, what a Request has no field for; a body that can be
 // read only once is shared with t, unless the copy is given another body.
 func (t *Task) Request() Request {
-	r := t.r.clone()
+	var r Request
+	t.r.cloneTo(&r)
 	r.wire = r.wire.withoutFirst()
 	r.Body = slices.Clone(r.Body)
 	if t.r.JSON != nil {

@@ -25,5 +25,5 @@ const (
 
 	shortMemory = "a waiting Do is a goroutine of 2 KiB stack and some 600 bytes of the runtime's, and 900 bytes of task, flight, channel and place in the queue. What helped: admission returns before the wait, so that it fits the first stack (4 KiB before); attempt and buffers come with the start; Calls of one context are watched together (834 B before)."
 
-	shortAbandoned = "at the moment at which all callers leave, each gets an error that says where, why and after how long, and so the peak is theirs: ten thousand errors and the stacks that make them."
+	shortAbandoned = "who waits has a Task already, since what is to be sent is checked before it may queue: request, URL and a stack of 4 KiB, on which the URL was parsed. The callers behind the semaphore make their request when they have their turn. What helped: the Task is made with one copy of the Request instead of four, on half the stack (0.47 before). With MinRemaining, which ends the wait earlier and not for all at once, it is below the mark."
 )
