@@ -455,14 +455,25 @@ func (a *attempt) begin() (now instant) {
 	return now
 }
 
-// beginAgain starts the attempt's time anew, with so much of it left; 0 = it has none.
-func (a *attempt) beginAgain(now instant, left time.Duration) {
+// beginAgain starts the attempt's time anew after a hop, with what was left of it and
+// what it has been given meanwhile. It returns the deadline.
+func (a *attempt) beginAgain(now instant, stopped stoppedTime) (deadline instant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.began = now
-	if left > 0 {
-		a.setDeadlineLocked(now.add(left))
+	if stopped.left == 0 || a.limit == 0 {
+		return never
 	}
+	deadline = now.add(stopped.left + a.limit - stopped.limit)
+	a.setDeadlineLocked(deadline)
+	return deadline
+}
+
+// extendStopped is extend while the attempt's time does not run.
+func (a *attempt) extendStopped(limit time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.limit = limit
 }
 
 // extend gives the attempt another limit, 0 = none, and returns its deadline, if it
@@ -480,6 +491,13 @@ func (a *attempt) extend(limit time.Duration) (deadline instant, sent bool) {
 	}
 	a.setDeadlineLocked(t)
 	return t, true
+}
+
+// limitNow is the AttemptTimeout that the attempt has by now.
+func (a *attempt) limitNow() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limit
 }
 
 // lasted is how long the attempt has been under way.

@@ -14,6 +14,7 @@ type bucket struct {
 	limiter *rate.Limiter
 	tokens  float64 // when it was last looked at
 	takes   int     // ever, less those given back
+	since   instant // when it came into force
 	rooms   []room  // in order of time
 }
 
@@ -124,6 +125,9 @@ func (b *bucket) note(r room) {
 // since. (A Reservation cannot be cancelled for this: x/time/rate restores none
 // whose moment has passed.)
 func (b *bucket) giveBack(t time.Time, taken instant) {
+	if taken < b.since {
+		return // nothing of it
+	}
 	b.takes = max(0, b.takes-1)
 	binds := func(r room) bool { return r.before > taken }
 	if slices.ContainsFunc(b.rooms, func(r room) bool { return binds(r) && r.tokens < 1 }) {

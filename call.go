@@ -44,7 +44,7 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 	c.wants(w, &want)
 	s.routeAhead(t, &want)
 	t.partsAhead(s.cfg.Dedupe != nil)
-	ends := ctx.Done() != nil
+	done := ctx.Done()
 	s.mu.Lock()
 	if s.cfg.DryRun {
 		if f := s.admitDryLocked(c, &call.f, &want, w, s.now()); f != nil {
@@ -53,12 +53,14 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 	} else {
 		s.admitLocked(c, &call.f, &want, w, s.now())
 	}
-	alone := ends && c.kind == 0 && !s.watchKnownLocked(call)
+	alone := done != nil && c.kind == 0 && !s.watchKnownLocked(call, done)
+	defer c.tellAdmission() // both also if users' code ends this goroutine
+	defer func() {
+		if alone {
+			s.watchCall(call, done)
+		}
+	}()
 	s.unlock()
-	if alone {
-		s.watchCall(call)
-	}
-	c.tellAdmission()
 	return call
 }
 

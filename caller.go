@@ -35,7 +35,7 @@ type caller struct {
 // joint is a caller's part in a flight of many.
 type joint struct {
 	node  heapNode[*caller]
-	terms terms // on which it would have had a flight to itself; of one that joined
+	terms terms // on which it would have had a flight to itself
 }
 
 // callerExtras is what few callers have.
@@ -106,6 +106,9 @@ func (c *caller) ringLocked(now instant) {
 		return
 	}
 	if f.callers.len() > 1 { // the others wait on; its fallback is its own
+		if f.task == c.task {
+			c.leftBody, f.ownBody = true, true // it is f's
+		}
 		f.callers.remove(c)
 		c.s.rerankFlightLocked(f, now)
 		f = c.s.flightAloneLocked(f, c)

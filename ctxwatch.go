@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ type ctxWatch struct {
 	s     *Scheduler
 	ctx   context.Context
 	calls []*Call
+	done  <-chan struct{} // which tells it from another in the same place
 	stop  func() bool
 	fired bool // it has ended
 	known bool // it stands in s.watches
@@ -20,9 +22,9 @@ type ctxWatch struct {
 
 // watchKnownLocked has c watched beside others of its context; false if it is the
 // first.
-func (s *Scheduler) watchKnownLocked(c *Call) bool {
+func (s *Scheduler) watchKnownLocked(c *Call, done <-chan struct{}) bool {
 	w := s.watches.get(watchKey(c.c.ctx))
-	if w == nil {
+	if w == nil || w.done != done {
 		return false
 	}
 	w.addLocked(c)
@@ -30,8 +32,8 @@ func (s *Scheduler) watchKnownLocked(c *Call) bool {
 }
 
 // watchCall has c end with its context.
-func (s *Scheduler) watchCall(c *Call) {
-	w := &ctxWatch{s: s, ctx: c.c.ctx}
+func (s *Scheduler) watchCall(c *Call, done <-chan struct{}) {
+	w := &ctxWatch{s: s, ctx: c.c.ctx, done: done}
 	stop := context.AfterFunc(w.ctx, w.end)
 	key := watchKey(w.ctx)
 	s.mu.Lock()
@@ -46,10 +48,11 @@ func (s *Scheduler) watchCall(c *Call) {
 		s.later(func() { go w.end() }) // ends with c
 		return
 	}
-	if have := s.watches.get(key); have != nil {
+	switch have := s.watches.get(key); {
+	case have != nil && have.done == done:
 		s.later(func() { stop() })
 		w = have
-	} else if key != nil {
+	case have == nil && key != nil:
 		w.known = true
 		s.watches.set(key, w)
 	}
@@ -110,7 +113,7 @@ func (w *ctxWatch) end() {
 			go w.end() // ends with the last of them
 		}
 	}()
-	err := ctxError(w.ctx)
+	err := cmp.Or(ctxError(w.ctx), context.Canceled) // one that is used again for something else has not ended
 	for w.endSome(err) {
 	}
 	ended = true

@@ -137,3 +137,31 @@ func TestX1SubmitWhileTheContextEnds(t *testing.T) {
 	}
 	require.Zero(t, s.watched())
 }
+
+// pooledCtx is used again, as some web frameworks do with theirs.
+type pooledCtx struct{ context.Context }
+
+// TestX1APooledContextIsAnother: where a context is used again for the next request, its
+// old Calls end with the old one, the new ones with the new.
+func TestX1APooledContextIsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, task := watchedScheduler(t, nil)
+		one, endOne := context.WithCancel(t.Context())
+		two, endTwo := context.WithCancel(t.Context())
+		p := &pooledCtx{one}
+		a := s.Submit(p, task)
+		p.Context = two
+		b, c := s.Submit(p, task), s.Submit(p, task)
+		endOne()
+		_, err := a.Result()
+		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
+		require.Equal(t, 2, s.Stats().Queued)
+		endTwo()
+		for _, call := range []*Call{b, c} {
+			_, err = call.Result()
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.Zero(t, s.watched())
+	})
+}

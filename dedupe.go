@@ -105,6 +105,9 @@ func (s *Scheduler) joinLocked(have *flight, mine terms, c *caller, now instant)
 	c.note(noteCoalesced)
 	c.joined = true
 	c.f = have
+	if first := have.callers.one; first != nil && first.joint == nil {
+		first.joint = &joint{terms: have.terms} // before they are raised
+	}
 	have.callers.add(c)
 	c.joint.terms = mine
 	if d := mine.attemptTimeout; have.attemptTimeout > 0 && (d == 0 || d > have.attemptTimeout) {
@@ -123,7 +126,14 @@ func (s *Scheduler) joinLocked(have *flight, mine terms, c *caller, now instant)
 func (s *Scheduler) extendLocked(f *flight, d time.Duration, now instant) {
 	f.attemptTimeout = d
 	at := f.at
-	if f.state != flightRunning || at == nil || at.due || at.hopping() != nil {
+	if f.state != flightRunning || at == nil || at.due {
+		return
+	}
+	if m := f.more; m != nil && m.hedge != nil {
+		m.hedge.at.extend(d)
+	}
+	if at.hopping() != nil {
+		at.extendStopped(d)
 		return
 	}
 	if t, sent := at.extend(d); sent && at.timedByFlight() {

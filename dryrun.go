@@ -60,6 +60,9 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 	s.activateLocked(&h)
 	h.mark = l.stats.seen.started(now, l.inFlight())
 	f.at = f.newAttempt(h)
+	if !f.lone && f.attemptTimeout > 0 {
+		s.alarmLocked(f, now.add(f.attemptTimeout))
+	}
 	return f
 }
 

@@ -60,24 +60,25 @@ func (c *caller) tellAdmission() {
 	c.ev.drain(c.s)
 }
 
-// tellAdmittedLone is tellAdmission on the goroutine that is to drive f: a
-// listener that ends it must not take along what f holds.
+// tellAdmittedLone frees the mutex after an admission and does tellAdmission, on the
+// goroutine that is to drive f: users' code that ends it must not take along what f
+// holds.
 func (c *caller) tellAdmittedLone(f *flight) {
-	if c.ev == nil {
-		return
-	}
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		c.ev.drain(c.s)
+		if c.ev != nil {
+			c.ev.drain(c.s)
+		}
 		c.s.cancelCaller(c, errAttemptAborted)
 		if f != nil && f.lone && f.at != nil {
 			c.s.finishAttempt(f, f.at, outcome{err: errAttemptAborted, final: true, caller: true, unsent: true})
 		}
 		c.finish()
 	}()
+	c.s.unlock()
 	c.tellAdmission()
 	returned = true
 }

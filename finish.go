@@ -138,14 +138,16 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	gone := at.abandoned
 	v := verdictGone
 	if out.unsent {
-		f.attempts--
+		f.unsendLocked(at)
 	}
 	if !gone {
 		s.recordLocked(at, &out, now)
 		f.hauntedLocked(&out)
 		s.heedLocked(at, &out, now)
 		v = s.nextLocked(f, &out, now)
-		*f.last() = out
+		if !out.again || v != verdictRetry {
+			*f.last() = out
+		}
 	}
 	if v == verdictGone && out.stream {
 		s.later(func() { at.stream().abort(context.Canceled) })
@@ -162,6 +164,14 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 		f.tellOutcome(at, &out, v)
 	}
 	return v
+}
+
+// unsendLocked counts out an attempt that was not sent.
+func (f *flight) unsendLocked(at *attempt) {
+	f.attempts--
+	if at.n > 1 {
+		f.lane.retries.unretried()
+	}
 }
 
 // recordLocked tells breaker and statistics what the attempt came to.

@@ -53,6 +53,7 @@ type flight struct {
 	noWait     bool // starts when the governor answers, or not at all
 	entered    bool // admission let it wait
 	shownLast  bool // answer is in the hands of a caller who left
+	ownBody    bool // the caller whose task it has is gone: it closes the body
 	overBudget bool // it met its owner's budget
 }
 
@@ -206,7 +207,7 @@ func (s *Scheduler) leaveLocked(c *caller, res *result, now instant) bool {
 	}
 	f := c.f
 	if f != nil && f.task == c.task && f.callers.len() > 1 {
-		c.leftBody = true // it is the flight's
+		c.leftBody, f.ownBody = true, true // it is the flight's
 	}
 	s.endLocked(c, res, now)
 	if f == nil {

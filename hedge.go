@@ -194,7 +194,7 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 		s.giveBackLocked(&other.hold, now)
 	}
 	if granted && other.stage.forestall() {
-		f.attempts--
+		f.unsendLocked(other)
 	}
 	s.dispatchLocked(now)
 	s.unlock()
@@ -208,7 +208,7 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 func (s *Scheduler) countUnsent(f *flight, l landed) {
 	s.mu.Lock()
 	if l.out.unsent {
-		f.attempts--
+		f.unsendLocked(l.at)
 	}
 	s.unlock()
 }

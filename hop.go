@@ -115,7 +115,7 @@ func (s *Scheduler) hopRefusedLocked(a *attempt, w *waiter, now instant) error {
 }
 
 // awaitHop waits for what the hop needs, on the goroutine of the executor.
-func (a *attempt) awaitHop(w *hopWait, left time.Duration) error {
+func (a *attempt) awaitHop(w *hopWait, left stoppedTime) error {
 	s := a.s
 	sig := sigOver
 	select {
@@ -143,13 +143,13 @@ func (a *attempt) awaitHop(w *hopWait, left time.Duration) error {
 }
 
 // goOnIn starts the attempt's clock again, with the time that was left.
-func (a *attempt) goOnIn(now instant, left time.Duration) error {
+func (a *attempt) goOnIn(now instant, left stoppedTime) error {
 	s, f := a.s, a.f
 	s.mu.Lock()
 	defer s.unlock()
-	a.beginAgain(now, left)
-	if left > 0 && a.timedByFlight() && f.at == a && !a.abandoned && f.state == flightRunning {
-		s.alarmLocked(f, now.add(left))
+	t := a.beginAgain(now, left)
+	if t != never && a.timedByFlight() && f.at == a && !a.abandoned && f.state == flightRunning {
+		s.alarmLocked(f, t)
 	}
 	return nil
 }
@@ -167,14 +167,18 @@ func (w *hopWait) ringLocked(now instant) {
 	}
 }
 
+// stoppedTime is what was left of an attempt's time, and of how much; 0 = it has no
+// limit.
+type stoppedTime struct{ left, limit time.Duration }
+
 // stopTime stops the attempt's time while a hop waits: it is no attempt time.
-func (a *attempt) stopTime() time.Duration {
+func (a *attempt) stopTime() stoppedTime {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	deadline := a.deadline
-	a.mu.Unlock()
 	if deadline == never {
-		return 0
+		return stoppedTime{}
 	}
-	a.setDeadline(never)
-	return max(deadline.sub(a.s.now()), 1)
+	a.setDeadlineLocked(never)
+	return stoppedTime{max(deadline.sub(a.s.now()), 1), a.limit}
 }

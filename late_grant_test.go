@@ -125,3 +125,49 @@ func TestL9LateAfterASlowListener(t *testing.T) {
 		require.Equal(t, 2, resp.Attempts)
 	})
 }
+
+// TestF5LateRetryThenRefusedIsTheLastOutcome: a grant that came too late is none.
+func TestF5LateRetryThenRefusedIsTheLastOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		armed := new(atomic.Bool)
+		g := &fGovernor{}
+		g.Answer = func(_ context.Context, n int, _ ax.Ask) (ax.Grant, error) {
+			if n > 2 {
+				return ax.Grant{RetryIn: time.Hour}, nil
+			}
+			armed.Store(n == 2)
+			return ax.Grant{StartBy: time.Now().Add(10 * fms)}, nil
+		}
+		s := qReal(t, ax.Config{Governor: g, Retry: &ax.Retry{Max: 1}, QueueTimeout: time.Minute}, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
+			return reply(503, "busy"), nil
+		})
+		resp, err := s.Get(frozenBeforeTheSend{t.Context(), armed}, at("/"))
+		require.NoError(t, err)
+		require.Equal(t, 503, resp.StatusCode)
+		require.ErrorIs(t, resp.Cause, ax.ErrQueueTimeout)
+		require.Equal(t, 1, resp.Attempts)
+	})
+}
+
+// TestF5LateGrantsCostNoRetryBudget: what was not sent was no retry.
+func TestF5LateGrantsCostNoRetryBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		armed := new(atomic.Bool)
+		g := &fGovernor{}
+		g.Answer = func(_ context.Context, n int, _ ax.Ask) (ax.Grant, error) {
+			armed.Store(n >= 2 && n <= 6)
+			return ax.Grant{StartBy: time.Now().Add(10 * fms)}, nil
+		}
+		n := 0
+		s := qReal(t, ax.Config{Governor: g, Retry: &ax.Retry{Max: 1}}, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
+			n++
+			if n == 1 {
+				return reply(503, "busy"), nil
+			}
+			return reply(200, ""), nil
+		})
+		resp, err := s.Get(frozenBeforeTheSend{t.Context(), armed}, at("/"))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode, "%v", resp.Cause)
+	})
+}

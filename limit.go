@@ -208,6 +208,7 @@ func (r *rateSet) setLocked(now instant, rates []Rate) {
 			r.buckets[n].set(r.time(now), now, rate)
 		} else {
 			r.buckets = append(r.buckets, newBucket(rate))
+			r.buckets[n].since = now
 			r.charge(&r.buckets[n], now, uncalled)
 		}
 	}

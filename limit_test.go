@@ -651,3 +651,17 @@ func BenchmarkRateSet(b *testing.B) {
 		})
 	}
 }
+
+// TestL8GiveBackOfWhatNoBucketGave: a start from before there was a rate gives back
+// nothing of it.
+func TestL8GiveBackOfWhatNoBucketGave(t *testing.T) {
+	sec := instant(time.Second)
+	r := newRateSet(time.Now(), nil)
+	require.True(t, r.take(0, 0)) // no rates: nothing taken
+	r.set(1, []Rate{{Limit: 1, Per: time.Hour, Burst: 1}})
+	require.True(t, r.take(2, 0))
+	r.giveBack(3, 0)
+	require.Greater(t, r.next(4), sec, "a token was minted")
+	r.set(5, []Rate{{Limit: 1, Per: time.Hour}})
+	require.Greater(t, r.next(6), sec, "the window does not know of the start")
+}

@@ -58,6 +58,9 @@ func (r *retryBudget) retried(now instant) {
 	r.retries.add(now)
 }
 
+// unretried takes back the latest retry, which was not sent.
+func (r *retryBudget) unretried() { r.retries.drop() }
+
 // allow reports whether one more retry at that moment, now or later, is within
 // the budget as far as is known now: the retries of the 10 s up to it, it
 // included, are no more than 3 or ratio × first attempts.

@@ -128,7 +128,7 @@ func (f *flight) awaitCaller(c *caller) signal {
 	case sig := <-f.wait.ready:
 		return sig
 	case <-c.ctx.Done():
-		f.s.leaveSoon(c)
+		c.leave(f)
 		return <-f.wait.ready
 	}
 }
@@ -367,7 +367,7 @@ func (a *attempt) ended(end, cause error) outcome {
 	case end == nil:
 		panic("ax: the end of an attempt that goes on")
 	case errors.Is(cause, errAttemptTimeout):
-		return outcome{kind: outcomeFailure, err: &attemptTimeoutError{after: a.limit}}
+		return outcome{kind: outcomeFailure, err: &attemptTimeoutError{after: a.limitNow()}}
 	case errors.Is(cause, ErrGrantLost):
 		return outcome{err: ErrGrantLost}
 	}

@@ -347,7 +347,6 @@ func (s *Scheduler) admit(ctx context.Context, t *Task, w *way) (c *caller, f *f
 	if f != nil && !f.lone && c.kind == 0 && c.done == nil {
 		c.done = make(chan struct{})
 	}
-	s.unlock()
 	c.tellAdmittedLone(f)
 	return c, f
 }
@@ -402,9 +401,28 @@ func (c *caller) wait() {
 	select {
 	case <-c.done:
 	case <-c.ctx.Done():
-		c.s.leaveSoon(c)
+		c.leave(nil)
 		<-c.done
 	}
+}
+
+// leave ends c because its ctx has ended. Users' code that runs on the way may end
+// this goroutine: c has its end all the same, and what its lone flight was granted in
+// that moment is given back.
+func (c *caller) leave(lone *flight) {
+	s, left := c.s, false
+	defer func() {
+		if left {
+			return
+		}
+		s.cancelCaller(c, errAttemptAborted)
+		if lone != nil && <-lone.wait.ready == sigGranted {
+			s.finishAttempt(lone, lone.at, outcome{err: errAttemptAborted, final: true, caller: true, unsent: true})
+		}
+		c.finish()
+	}()
+	s.leaveSoon(c)
+	left = true
 }
 
 // leaveSoon ends c because its ctx has ended, perhaps on another goroutine: where
@@ -418,6 +436,20 @@ func (s *Scheduler) leaveSoon(c *caller) {
 		return
 	}
 	q.busy = true
+	q.mu.Unlock()
+	s.leaveQueued()
+}
+
+// leaveQueued has those leave who wait for that, and who come meanwhile.
+func (s *Scheduler) leaveQueued() {
+	q := &s.leaving
+	done := false
+	defer func() {
+		if !done { // users' code has ended the goroutine
+			go s.leaveQueued() // ends with the last of them
+		}
+	}()
+	q.mu.Lock()
 	for len(q.callers) > 0 {
 		n := min(len(q.callers), leaveTogether)
 		batch := q.callers[:n:n]
@@ -428,6 +460,7 @@ func (s *Scheduler) leaveSoon(c *caller) {
 	}
 	q.callers, q.busy = nil, false
 	q.mu.Unlock()
+	done = true
 }
 
 // leaveTogether is how many leave in one critical section.

@@ -114,6 +114,9 @@ func (s *Scheduler) completeLocked(f *flight, res *result, now instant) {
 		return
 	}
 	f.state = flightDone
+	if f.ownBody {
+		s.laterUser(f.task.closeBody)
+	}
 	s.unlinkLocked(f)
 	if m := f.more; m != nil && m.quit != nil {
 		if res.stream != nil && res.source == FromAlternate {
@@ -171,7 +174,7 @@ func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
 // rank it has, outside MaxQueue: it has been accepted already.
 func (s *Scheduler) sendAloneLocked(f *flight, c *caller, now instant) {
 	alone := s.flightAloneLocked(f, c)
-	alone.exempt, alone.state = true, flightWaiting
+	alone.exempt, alone.entered, alone.state = true, true, flightWaiting
 	if alone.queueTimeout > 0 {
 		s.setAlarmLocked(&c.extras().alarm, c, now.add(alone.queueTimeout))
 	}
@@ -186,8 +189,8 @@ func (s *Scheduler) sendAloneLocked(f *flight, c *caller, now instant) {
 // flightAloneLocked makes c, who has left f, the only caller of a new flight: the
 // one that it would have had without f.
 func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
-	t := f.terms // it began f
-	if c.joined {
+	t := f.terms
+	if c.joint != nil {
 		t = c.joint.terms
 	}
 	alone := newFlight()

@@ -32,6 +32,9 @@ func (l *startLog) add(at instant) {
 	l.n++
 }
 
+// drop forgets the newest, if there is one.
+func (l *startLog) drop() { l.n = max(0, l.n-1) }
+
 // trim forgets what is span old or older.
 func (l *startLog) trim(now instant, span time.Duration) {
 	old := func(i int) bool { return l.oldest(i).add(span) <= now }
