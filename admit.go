@@ -126,7 +126,8 @@ func (s *Scheduler) fillLocked(f *flight, c *caller, outer *attempt, t terms, ru
 		f.wait.kind, f.exempt = waitTokens, true
 	}
 	f.rank = c.rank
-	f.single, f.terms = c.bare, t
+	f.terms = t
+	f.single = c.bare
 	if run != nil {
 		f.extras().work = run
 	}

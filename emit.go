@@ -79,7 +79,9 @@ func (c *caller) tellAdmittedLone(f *flight) {
 		c.finish()
 	}()
 	c.s.unlock()
-	c.tellAdmission()
+	if c.ev != nil { // else less stack is needed
+		c.tellAdmission()
+	}
 	returned = true
 }
 

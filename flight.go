@@ -45,7 +45,6 @@ type flight struct {
 	state      flightState
 	refusedOp  op   // Error.Op of refusal
 	lone       bool // runs on its only caller's goroutine
-	single     bool // Transport(): one hop
 	exempt     bool // outside MaxQueue
 	keyed      bool // stands in s.flights under key
 	filed      bool // stands in s.byURL
@@ -63,6 +62,7 @@ type terms struct {
 	queueTimeout   time.Duration // 0 = none; also of the wait after a backoff
 	noRetry        bool
 	named          bool // its lane was named
+	single         bool // Transport(): one hop
 }
 
 // termsOf is what want asks for in lane l.
