@@ -17,7 +17,6 @@ type ctxWatch struct {
 	done  <-chan struct{} // which tells it from another in the same place
 	stop  func() bool
 	fired bool // it has ended
-	known bool // it stands in s.watches
 }
 
 // watchKnownLocked has c watched beside others of its context; false if it is the
@@ -53,7 +52,6 @@ func (s *Scheduler) watchCall(c *Call, done <-chan struct{}) {
 		s.later(func() { stop() })
 		w = have
 	case have == nil && key != nil:
-		w.known = true
 		s.watches.set(key, w)
 	}
 	w.addLocked(c)
@@ -98,9 +96,8 @@ func (c *Call) unwatchLocked() {
 const watchKeep = 64
 
 func (w *ctxWatch) forgetLocked() {
-	if w.known {
-		w.known = false
-		w.s.watches.remove(w.ctx)
+	if key := watchKey(w.ctx); w.s.watches.get(key) == w {
+		w.s.watches.remove(key)
 	}
 }
 

@@ -199,29 +199,6 @@ func (s *Scheduler) unlinkLocked(f *flight) {
 	}
 }
 
-// leaveLocked gives c an end of its own; the last to leave ends the flight and
-// frees its key, all in this critical section.
-func (s *Scheduler) leaveLocked(c *caller, res *result, now instant) bool {
-	if c.kind != 0 {
-		return false
-	}
-	f := c.f
-	if f != nil && f.task == c.task && f.callers.len() > 1 {
-		c.leftBody, f.ownBody = true, true // it is the flight's
-	}
-	s.endLocked(c, res, now)
-	if f == nil {
-		return true
-	}
-	f.callers.remove(c)
-	if f.callers.len() == 0 {
-		s.abortLocked(f, res, now)
-		return true
-	}
-	s.rerankFlightLocked(f, now)
-	return true
-}
-
 // rerankFlightLocked gives f the best rank of those who are left.
 func (s *Scheduler) rerankFlightLocked(f *flight, now instant) {
 	best := f.callers.best().rank

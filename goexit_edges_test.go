@@ -20,25 +20,45 @@ type goexitBody struct{ io.Reader }
 
 func (goexitBody) Close() error { runtime.Goexit(); return nil }
 
+// qBlock answers when its attempt has ended.
+func qBlock(ctx context.Context, _ *ax.Task) (*http.Response, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// qLeaveByGoexit has a caller leave the queue whose body ends its goroutine.
+func qLeaveByGoexit(t *testing.T, s *ax.Scheduler, r ax.Request) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequest("POST", at("/p"), goexitBody{strings.NewReader("hello")})
+	require.NoError(t, err)
+	go s.Do(ctx, ax.Must(ax.TaskFrom(req, r)))
+	synctest.Wait()
+	cancel()
+	synctest.Wait()
+}
+
+// qCloses requires that nothing holds Close up.
+func qCloses(t *testing.T, s *ax.Scheduler) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
+	time.Sleep(time.Minute)
+	select {
+	case <-closed:
+	default:
+		t.Errorf("Close hangs: %d active", s.Stats().Active)
+	}
+}
+
 // TestX6GoexitWhileLeavingHoldsNobodyUp who leaves later.
 func TestX6GoexitWhileLeavingHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := qReal(t, ax.Config{MaxConcurrent: 1}, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
+		s := qReal(t, ax.Config{MaxConcurrent: 1}, qBlock)
 		go s.Get(t.Context(), at("/"))
 		synctest.Wait()
+		qLeaveByGoexit(t, s, ax.Request{})
 		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			req, _ := http.NewRequest("POST", at("/p"), goexitBody{strings.NewReader("hello")})
-			task := ax.Must(ax.TaskFrom(req, ax.Request{}))
-			s.Do(ctx, task)
-		}()
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		ctx, cancel = context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { s.Get(ctx, at("/")); close(done) }()
 		synctest.Wait()
@@ -61,62 +81,27 @@ func TestX6GoexitWhileLeavingIsAnEnd(t *testing.T) {
 			if e.Kind == ax.EventCanceled && e.Seq == 2 {
 				ends.Add(1)
 			}
-		}, Executor: ax.ExecutorFunc(func(ctx context.Context, task *ax.Task) (*http.Response, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})})
+		}, Executor: ax.ExecutorFunc(qBlock)})
 		require.NoError(t, err)
 		go s.Get(t.Context(), at("/"))
 		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			req, _ := http.NewRequest("POST", at("/p"), goexitBody{strings.NewReader("hello")})
-			task := ax.Must(ax.TaskFrom(req, ax.Request{}))
-			s.Do(ctx, task)
-		}()
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
+		qLeaveByGoexit(t, s, ax.Request{})
 		if ends.Load() != 1 {
 			t.Errorf("terminal events: %d", ends.Load())
 		}
-		closed := make(chan struct{})
-		go func() { s.Close(); close(closed) }()
-		time.Sleep(time.Minute)
-		select {
-		case <-closed:
-		default:
-			t.Error("Close hangs")
-		}
+		qCloses(t, s)
 	})
 }
 
 // TestX6GoexitWhileLeavingAFlightIsAnEnd: of one that could be shared.
 func TestX6GoexitWhileLeavingAFlightIsAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := ax.New(nil, ax.Config{MaxConcurrent: 1, Executor: ax.ExecutorFunc(func(ctx context.Context, task *ax.Task) (*http.Response, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})})
+		s, err := ax.New(nil, ax.Config{MaxConcurrent: 1, Executor: ax.ExecutorFunc(qBlock)})
 		require.NoError(t, err)
 		go s.Get(t.Context(), at("/"))
 		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			req, _ := http.NewRequest("POST", at("/p"), goexitBody{strings.NewReader("hello")})
-			s.Do(ctx, ax.Must(ax.TaskFrom(req, ax.Request{DedupeKey: "k"})))
-		}()
-		synctest.Wait()
-		cancel()
-		synctest.Wait()
-		closed := make(chan struct{})
-		go func() { s.Close(); close(closed) }()
-		time.Sleep(time.Minute)
-		select {
-		case <-closed:
-		default:
-			t.Error("Close hangs")
-		}
+		qLeaveByGoexit(t, s, ax.Request{DedupeKey: "k"})
+		qCloses(t, s)
 	})
 }
 
@@ -127,23 +112,13 @@ func TestX6GoexitOfAnotherTasksListenerAtAdmission(t *testing.T) {
 			if e.Kind == ax.EventCanceled && e.Seq == 1 {
 				runtime.Goexit()
 			}
-		}, Executor: ax.ExecutorFunc(func(ctx context.Context, task *ax.Task) (*http.Response, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})})
+		}, Executor: ax.ExecutorFunc(qBlock)})
 		require.NoError(t, err)
 		s.Submit(t.Context(), ax.Must(ax.Request{URL: at("/"), Supersede: "n"}.Task()))
 		synctest.Wait()
 		go s.Send(t.Context(), ax.Request{URL: at("/"), Supersede: "n"})
 		synctest.Wait()
-		closed := make(chan struct{})
-		go func() { s.Close(); close(closed) }()
-		time.Sleep(time.Minute)
-		select {
-		case <-closed:
-		default:
-			t.Errorf("Close hangs: %d active", s.Stats().Active)
-		}
+		qCloses(t, s)
 	})
 }
 
@@ -156,10 +131,7 @@ func TestX6GoexitOfAnotherTasksListenerAtSubmit(t *testing.T) {
 			if e.Kind == ax.EventCanceled && ends.Add(1) == 1 {
 				runtime.Goexit()
 			}
-		}, Executor: ax.ExecutorFunc(func(ctx context.Context, task *ax.Task) (*http.Response, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})})
+		}, Executor: ax.ExecutorFunc(qBlock)})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		s.Submit(t.Context(), ax.Must(ax.Request{URL: at("/"), Supersede: "n"}.Task()))
