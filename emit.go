@@ -54,7 +54,8 @@ func (c *caller) tellAdmission() {
 			if k.kind == EventQueued {
 				e.Reason = c.ev.reason
 			}
-			c.s.call(c.fill(e))
+			full := c.fill(e)
+			c.s.call(&full)
 		}
 	}
 	c.ev.drain(c.s)
@@ -124,7 +125,8 @@ func (c *caller) tellThen(e Event, next func()) {
 	o.busy = true
 	o.mu.Unlock()
 	defer o.drain(c.s) // also if the listener ends this goroutine
-	c.s.call(c.fill(e))
+	full := c.fill(e)
+	c.s.call(&full)
 }
 
 // drain tells what was left while the outbox was busy, and frees it.
@@ -149,7 +151,7 @@ func (o *outbox) drain(s *Scheduler) {
 		}
 		o.mu.Unlock()
 		if len(left) > 0 {
-			s.call(left[0])
+			s.call(&left[0])
 			continue
 		}
 		for _, next := range after {
@@ -159,7 +161,7 @@ func (o *outbox) drain(s *Scheduler) {
 }
 
 // call is OnEvent, whose panics are logged and change nothing else.
-func (s *Scheduler) call(e Event) {
+func (s *Scheduler) call(e *Event) {
 	listeners := s.listeners.Load()
 	if listeners == nil {
 		return
@@ -169,14 +171,14 @@ func (s *Scheduler) call(e Event) {
 	}
 }
 
-func (s *Scheduler) callOne(l *listener, e Event) {
+func (s *Scheduler) callOne(l *listener, e *Event) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.count.panics.Add(1)
 			s.log.Error("ax: OnEvent panicked", "event", e.Kind.String(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 	}()
-	l.hear(e)
+	l.hear(*e) // the one copy
 }
 
 // listener is one who is told all events.
@@ -273,7 +275,8 @@ func (c *caller) tellNow(e Event) {
 	o.busy = true
 	o.mu.Unlock()
 	defer o.drain(c.s)
-	c.s.call(c.fill(e))
+	full := c.fill(e)
+	c.s.call(&full)
 }
 
 // tellOutcome tells what an attempt came to and whether another follows.

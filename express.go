@@ -174,7 +174,7 @@ func (x *express) sent() {
 }
 
 // tell tells an event of a task whose goroutine is the only one that knows it.
-func (x *express) tell(now instant, e Event) {
+func (x *express) tell(now instant, e *Event) {
 	at := &x.at
 	e.Time, e.Seq, e.Task, e.Lane = at.s.wall(now), x.seq, at.task, x.lane.name
 	at.s.call(e)
@@ -182,8 +182,8 @@ func (x *express) tell(now instant, e Event) {
 
 // tellBegin tells that the task is there and starts.
 func (x *express) tellBegin() {
-	x.tell(x.at.began, Event{Kind: EventSubmitted, Context: x.at.values})
-	x.tell(x.at.began, Event{Kind: EventStarted, Attempt: 1, Context: &x.at})
+	x.tell(x.at.began, &Event{Kind: EventSubmitted, Context: x.at.values})
+	x.tell(x.at.began, &Event{Kind: EventStarted, Attempt: 1, Context: &x.at})
 }
 
 // end gives the slot back and tells of the success; all of it also if a listener
@@ -197,9 +197,9 @@ func (x *express) end(r *Response) {
 	defer s.aliveLess()
 	took := x.took
 	now := x.at.began.add(took)
-	defer x.tell(now, Event{Kind: EventSucceeded, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.at.values})
+	defer x.tell(now, &Event{Kind: EventSucceeded, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.at.values})
 	s.passBack(l)
-	x.tell(now, Event{Kind: EventAttemptDone, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.at.values})
+	x.tell(now, &Event{Kind: EventAttemptDone, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.at.values})
 }
 
 // attempt calls the executor and, if all is ordinary, ends the task. A panic or
