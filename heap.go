@@ -61,7 +61,7 @@ func (r rank) reversed() rank { return rank{at: ^r.at, level: ^r.level, seq: ^r.
 // heapNode is an item's place in one heap; the zero node is in none. It is
 // embedded in what waits, once for each heap that may hold it.
 type heapNode[T any] struct {
-	pos  int32 // 1-based; 0 = not in a heap
+	pos  int32 // of its slot; 0 = not in a heap
 	item T
 }
 
@@ -70,26 +70,36 @@ func (n *heapNode[T]) queued() bool { return n.pos != 0 }
 
 // heap is an indexed min-heap of four children a node: half as deep as a binary
 // one, and as the keys lie in the slots, choosing among four of them touches two
-// or three cache lines and no node. The zero heap is empty. Not safe for concurrent use.
-type heap[T any] struct{ slots []heapSlot[T] }
+// cache lines and no node. Who is taken out of the middle leaves his slot, and with
+// it the order, as it is: it goes when it comes to the top, or with all its like when
+// they are more than the others. The zero heap is empty. Not safe for concurrent use.
+type heap[T any] struct {
+	slots []heapSlot[T] // from heapRoot on
+	left  int           // slots whose node is gone; never the root
+}
 
 type heapSlot[T any] struct {
 	key  rank
-	node *heapNode[T]
+	node *heapNode[T] // nil = gone
 }
+
+// heapRoot is where the root lies: so the four children of i are at 4(i-2), and do
+// not share cache lines with others.
+const heapRoot = 3
 
 // heapKeep is the capacity that an empty heap may keep.
 const heapKeep = 16
 
 // len is the number of nodes.
-func (h *heap[T]) len() int { return len(h.slots) }
+func (h *heap[T]) len() int { return max(0, len(h.slots)-heapRoot) - h.left }
 
 // top is the first of all and its key; ok is false in an empty heap.
 func (h *heap[T]) top() (key rank, n *heapNode[T], ok bool) {
-	if len(h.slots) == 0 {
+	if len(h.slots) <= heapRoot {
 		return rank{}, nil, false
 	}
-	return h.slots[0].key, h.slots[0].node, true
+	s := &h.slots[heapRoot]
+	return s.key, s.node, true
 }
 
 // push adds n, which must be in no heap.
@@ -100,6 +110,12 @@ func (h *heap[T]) push(key rank, n *heapNode[T]) {
 	if len(h.slots) == math.MaxInt32 {
 		panic("ax: heap: too many nodes")
 	}
+	switch {
+	case len(h.slots) == 0:
+		h.slots = append(h.slots, make([]heapSlot[T], heapRoot)...)
+	case len(h.slots) == cap(h.slots) && h.left > len(h.slots)/4:
+		h.sweep() // instead of growing
+	}
 	s := heapSlot[T]{key, n}
 	h.slots = append(h.slots, s)
 	h.up(len(h.slots)-1, s)
@@ -107,11 +123,12 @@ func (h *heap[T]) push(key rank, n *heapNode[T]) {
 
 // pop removes and returns the first of all, nil from an empty heap.
 func (h *heap[T]) pop() *heapNode[T] {
-	if len(h.slots) == 0 {
+	_, n, ok := h.top()
+	if !ok {
 		return nil
 	}
-	n := h.slots[0].node
-	h.removeAt(0)
+	n.pos = 0
+	h.removeRoot()
 	return n
 }
 
@@ -120,13 +137,29 @@ func (h *heap[T]) remove(n *heapNode[T]) bool {
 	if n.pos == 0 {
 		return false
 	}
-	h.removeAt(h.index(n))
+	i := h.index(n)
+	n.pos = 0
+	if i == heapRoot {
+		h.removeRoot()
+		return true
+	}
+	h.slots[i].node = nil
+	h.left++
+	if h.left > h.len() {
+		h.sweep()
+	}
 	return true
 }
 
 // fix gives n, which must be in this heap, another key.
 func (h *heap[T]) fix(n *heapNode[T], key rank) {
-	h.place(h.index(n), heapSlot[T]{key, n})
+	i, s := h.index(n), heapSlot[T]{key, n}
+	if key.before(h.slots[i].key) {
+		h.up(i, s)
+		return
+	}
+	h.down(i, s)
+	h.clearRoot()
 }
 
 // key is that of n, which must be in this heap.
@@ -135,46 +168,64 @@ func (h *heap[T]) key(n *heapNode[T]) rank { return h.slots[h.index(n)].key }
 // each yields all nodes, in no order; the heap must not change meanwhile.
 func (h *heap[T]) each(yield func(rank, *heapNode[T]) bool) {
 	for _, s := range h.slots {
-		if !yield(s.key, s.node) {
+		if s.node != nil && !yield(s.key, s.node) {
 			return
 		}
 	}
 }
 
 func (h *heap[T]) index(n *heapNode[T]) int {
-	i := int(n.pos) - 1
-	if i < 0 || i >= len(h.slots) || h.slots[i].node != n {
+	i := int(n.pos)
+	if i < heapRoot || i >= len(h.slots) || h.slots[i].node != n {
 		panic("ax: heap: node is not in this heap")
 	}
 	return i
 }
 
-// removeAt fills the place of i with the last slot.
-func (h *heap[T]) removeAt(i int) {
-	h.slots[i].node.pos = 0
-	end := len(h.slots) - 1
-	last := h.slots[end]
-	h.slots[end] = heapSlot[T]{}
-	h.slots = h.slots[:end]
-	if i < end {
-		h.place(i, last)
+// removeRoot fills the place of the root, whose node is gone, with the last slot.
+func (h *heap[T]) removeRoot() {
+	h.slots[heapRoot].node = nil
+	h.left++
+	h.clearRoot()
+	h.shrink()
+}
+
+// clearRoot removes the root as long as its node is gone.
+func (h *heap[T]) clearRoot() {
+	for len(h.slots) > heapRoot && h.slots[heapRoot].node == nil {
+		end := len(h.slots) - 1
+		last := h.slots[end]
+		h.slots[end] = heapSlot[T]{}
+		h.slots = h.slots[:end]
+		h.left--
+		if end > heapRoot {
+			h.down(heapRoot, last)
+		}
+	}
+}
+
+// sweep removes the slots whose nodes are gone.
+func (h *heap[T]) sweep() {
+	end := heapRoot
+	for _, s := range h.slots[heapRoot:] {
+		if s.node != nil {
+			h.put(end, s)
+			end++
+		}
+	}
+	clear(h.slots[end:])
+	h.slots, h.left = h.slots[:end], 0
+	for i := parentOf(end - 1); i >= heapRoot; i-- {
+		h.down(i, h.slots[i])
 	}
 	h.shrink()
 }
 
-// place puts s where it belongs, instead of what is at i. The key there says which
-// way to go, so a leaf gives way without a look at its parent.
-func (h *heap[T]) place(i int, s heapSlot[T]) {
-	if s.key.before(h.slots[i].key) {
-		h.up(i, s)
-	} else {
-		h.down(i, s)
-	}
-}
+func parentOf(i int) int { return i/4 + 2 }
 
 func (h *heap[T]) up(i int, s heapSlot[T]) {
-	for i > 0 {
-		parent := (i - 1) / 4
+	for i > heapRoot {
+		parent := parentOf(i)
 		if !s.key.before(h.slots[parent].key) {
 			break
 		}
@@ -187,7 +238,7 @@ func (h *heap[T]) up(i int, s heapSlot[T]) {
 func (h *heap[T]) down(i int, s heapSlot[T]) {
 	slots := h.slots
 	for {
-		first := 4*i + 1
+		first := 4 * (i - 2)
 		if first >= len(slots) {
 			break
 		}
@@ -228,7 +279,9 @@ func leastOf[T any](s *[4]heapSlot[T]) int {
 
 func (h *heap[T]) put(i int, s heapSlot[T]) {
 	h.slots[i] = s
-	s.node.pos = int32(i) + 1
+	if s.node != nil {
+		s.node.pos = int32(i)
+	}
 }
 
 // shrink gives memory back after a peak: at a quarter full, half goes, so the

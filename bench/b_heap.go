@@ -16,8 +16,9 @@ const (
 	stdHeapLabel = "container/heap"
 )
 
-func turnAt(n int) metric   { return metric(fmt.Sprintf("pop+push at %d, ns", n)) }
-func removeAt(n int) metric { return metric(fmt.Sprintf("cancel at %d, ns", n)) }
+func turnAt(n int) metric    { return metric(fmt.Sprintf("pop+push at %d, ns", n)) }
+func removeAt(n int) metric  { return metric(fmt.Sprintf("cancel at %d, ns", n)) }
+func replaceAt(n int) metric { return metric(fmt.Sprintf("cancel+push at %d, ns", n)) }
 
 const heapAllocs metric = "allocs, most of all sizes"
 
@@ -37,7 +38,7 @@ func queueAlone(e effort) experiment {
 	x := experiment{
 		id:     "b",
 		title:  "The queue alone",
-		about:  "Items as large as a small task, apart in memory; 64-bit keys in three words, later ones mostly greater. One pop and one push at a constant length, and taking out items from anywhere in random order (what cancelling does). No scheduler around it, one goroutine.",
+		about:  "Items as large as a small task, apart in memory; 64-bit keys in three words, later ones mostly greater. One pop and one push at a constant length, and taking out half of the items from anywhere in random order (what cancelling does), then as many pushes, which pay for what cancelling has left to do. No scheduler around it, one goroutine.",
 		short:  shortHeap,
 		rounds: e.rounds(5), fresh: true,
 		groups: []group{{"one goroutine", []contestant{
@@ -57,7 +58,7 @@ func queueAlone(e effort) experiment {
 		}
 	}
 	for _, n := range heapSizes() {
-		x.columns = append(x.columns, removeAt(n))
+		x.columns = append(x.columns, removeAt(n), replaceAt(n))
 		x.marks = append(x.marks, ratioAtMost(0.5, it(removeAt(n)), stdHeapLabel))
 	}
 	x.columns = append(x.columns, heapAllocs)
@@ -123,7 +124,7 @@ func (h *heapBenchmark) measure() (reading, error) {
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		r.addBenchmarkLine(lines.Text())
 	}
-	if want := 2*len(heapSizes()) + 1; len(r) != want {
+	if want := 3*len(heapSizes()) + 1; len(r) != want {
 		return nil, fmt.Errorf("%s: %d of %d numbers in\n%s", h.benchmark, len(r), want, out)
 	}
 	return r, nil
@@ -157,6 +158,8 @@ func (r reading) addBenchmarkLine(line string) {
 			r[heapAllocs] = max(r[heapAllocs], v)
 		case strings.HasSuffix(op, "=remove") && unit == "ns/remove":
 			r[removeAt(n)] = v
+		case unit == "ns/replace":
+			r[replaceAt(n)] = v
 		}
 	}
 }

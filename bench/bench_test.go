@@ -243,13 +243,13 @@ func TestBenchmarkLine(t *testing.T) {
 	for _, line := range []string{
 		"goos: linux",
 		"BenchmarkHeap/op=turn/n=100-2   \t  304693\t        86.10 ns/op\t       0 B/op\t       3 allocs/op",
-		"BenchmarkHeap/op=remove/n=1000  \t    6921\t      3412 ns/op\t        30.85 ns/remove",
+		"BenchmarkHeap/op=remove/n=1000  \t    6921\t      3412 ns/op\t        30.85 ns/remove\t        80.10 ns/replace",
 		"BenchmarkHeap/op=turn/n=many-2 1 1 ns/op",
 		"PASS",
 	} {
 		r.addBenchmarkLine(line)
 	}
-	require.Equal(t, reading{turnAt(100): 86.10, heapAllocs: 3, removeAt(1000): 30.85}, r)
+	require.Equal(t, reading{turnAt(100): 86.10, heapAllocs: 3, removeAt(1000): 30.85, replaceAt(1000): 80.10}, r)
 }
 
 func TestLockedShare(t *testing.T) {
