@@ -30,8 +30,14 @@ func (s *Scheduler) admitLocked(c *caller, f *flight, want *Hints, w *way, now i
 		return nil
 	}
 	name := c.name()
-	key, shared := s.shareLocked(c, want, w, now)
-	if shared {
+	key, have, kept := s.findLocked(c, want, w, now)
+	switch {
+	case kept != nil:
+		s.endKeptLocked(c, kept, now)
+	case have != nil:
+		s.joinLocked(have, c, want, now)
+	}
+	if kept != nil || have != nil {
 		s.endOlderLocked(name, c, now)
 		return c.f
 	}
@@ -39,6 +45,9 @@ func (s *Scheduler) admitLocked(c *caller, f *flight, want *Hints, w *way, now i
 		f = newFlight()
 	}
 	s.fillLocked(f, c, c.outer, termsOf(want, c.lane), w.run)
+	if c.joint != nil {
+		c.joint.terms = f.terms
+	}
 	if key != nil {
 		s.keyLocked(f, key)
 	}

@@ -15,49 +15,52 @@ import (
 // overtaken, re-ranked and refused; and who joins depends on lane, nesting and
 // later writes, not on the key alone.
 
-// sharingOf is the key under which a flight of c may be shared, if it may.
-func (s *Scheduler) sharingOf(c *caller, want *Hints, w *way) (flightKey, bool) {
+// sharingOf tells whether a flight of c may be shared, and under what key.
+func (s *Scheduler) sharingOf(c *caller, want *Hints, w *way, key *flightKey) bool {
 	r := &c.task.r
 	asks := r.Dedupe || r.DedupeKey != "" || r.DedupeWindow > 0
 	if want.NoDedupe || w.run != nil || s.cfg.Dedupe == nil && !asks {
-		return flightKey{}, false
+		return false
 	}
-	key := c.task.sharingKey(s.ignore, want.Owner)
-	return flightKey{key, c.lane}, key.family != ""
+	key.dedupeKey, key.lane = c.task.sharingKey(s.ignore, want.Owner), c.lane
+	return key.family != ""
 }
 
-// shareLocked answers c with what is already known or under way: shared if it
-// did. If not, c's flight is to take the key, if there is one.
-func (s *Scheduler) shareLocked(c *caller, want *Hints, w *way, now instant) (take *flightKey, shared bool) {
-	key, ok := s.sharingOf(c, want, w)
-	if !ok {
-		return nil, false
+// findLocked looks for what may answer c: a result that is still in its window, or
+// the flight that has its key. If there is neither, c's flight is to take the key,
+// if c may share. It returns before anything follows, so that who waits needs little
+// stack.
+//
+//go:noinline
+func (s *Scheduler) findLocked(c *caller, want *Hints, w *way, now instant) (take *flightKey, have *flight, kept *entry) {
+	var key flightKey
+	if !s.sharingOf(c, want, w, &key) {
+		return nil, nil, nil
 	}
-	s.noteRepeatLocked(c, key, now)
-	if e := s.window.get(key.dedupeKey, now); e != nil {
-		s.count.windowHits.Add(1)
-		c.note(noteWindowHit)
-		s.endLocked(c, &result{
-			kind: EventSucceeded, payload: e.payload, shared: true,
-			source: FromWindow, arrived: e.stored,
-		}, now)
-		return nil, true
+	s.noteRepeatLocked(c, &key, now)
+	if kept = s.window.get(key.dedupeKey, now); kept != nil {
+		return nil, nil, kept
 	}
-	have := s.flights.get(key)
+	have = s.flights.m[key]
 	if have == nil || have.outdated {
 		take = new(flightKey)
 		*take = key
-		return take, false
+		return take, nil, nil
 	}
 	if have.outer.within() < c.outer.within() {
-		return nil, false // it could wait for the very attempt that c is part of
+		return nil, nil, nil // it could wait for the very attempt that c is part of
 	}
-	if want.NoWait && have.attempts == 0 {
-		s.rejectLocked(c, ErrWouldWait, now)
-		return nil, true
-	}
-	s.joinLocked(have, termsOf(want, c.lane), c, now)
-	return nil, true
+	return nil, have, nil
+}
+
+// endKeptLocked answers c with a result that was kept.
+func (s *Scheduler) endKeptLocked(c *caller, kept *entry, now instant) {
+	s.count.windowHits.Add(1)
+	c.note(noteWindowHit)
+	s.endLocked(c, &result{
+		kind: EventSucceeded, payload: kept.payload, shared: true,
+		source: FromWindow, arrived: kept.stored,
+	}, now)
 }
 
 // keyLocked lets others find f.
@@ -99,8 +102,13 @@ func (s *Scheduler) unkeyLocked(f *flight) {
 }
 
 // joinLocked makes c one of have's callers: as urgent, as patient as the most
-// urgent and most patient of them. mine is the flight c would have had.
-func (s *Scheduler) joinLocked(have *flight, mine terms, c *caller, now instant) {
+// urgent and most patient of them. With NoWait it must have started.
+func (s *Scheduler) joinLocked(have *flight, c *caller, want *Hints, now instant) {
+	if want.NoWait && have.attempts == 0 {
+		s.rejectLocked(c, ErrWouldWait, now)
+		return
+	}
+	mine := termsOf(want, c.lane)
 	s.count.coalesced.Add(1)
 	c.note(noteCoalesced)
 	c.joined = true

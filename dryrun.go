@@ -96,8 +96,8 @@ func (s *Scheduler) supersedeDryLocked(c *caller, l *lane, o *owner) {
 // kept as ever, but nobody is given anything of them.
 func (s *Scheduler) shareDryLocked(f *flight, c *caller, want *Hints, w *way, now instant) bool {
 	s.noteDryRepeatLocked(f, c, want, now)
-	key, ok := s.sharingOf(c, want, w)
-	if !ok {
+	var key flightKey
+	if !s.sharingOf(c, want, w, &key) {
 		return false
 	}
 	if s.window.get(key.dedupeKey, now) != nil {

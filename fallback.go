@@ -106,7 +106,8 @@ func (f *flight) fellBack(got *result, from Source, cause error) *result {
 func (f *flight) alternate(t *Task) (*result, error) {
 	ctx := f.flightContext()
 	h := HintsFrom(ctx) // who pays and how urgent it is stays; where it goes is its own
-	c := f.s.perform(ContextWith(ctx, Hints{Priority: h.Priority, Owner: h.Owner}), t, &way{accepted: true})
+	c, own := f.s.admit(ContextWith(ctx, Hints{Priority: h.Priority, Owner: h.Owner}), t, &way{accepted: true})
+	c.goThrough(own)
 	got := *c.res // finish forgets a stream
 	if _, err := c.finish(); err != nil {
 		return nil, err

@@ -238,20 +238,27 @@ type seenKey struct {
 }
 
 // saw notes that key is seen now, and tells how long ago it was before.
-func (r *repeatTable) saw(key flightKey, now instant) (gap time.Duration, seen bool) {
+func (r *repeatTable) saw(key *flightKey, now instant) (gap time.Duration, seen bool) {
 	if r.slots == nil {
 		r.seed, r.slots = maphash.MakeSeed(), new([repeatSlots]seenKey)
 	}
-	hash := maphash.Comparable(r.seed, key) | 1
+	hash := r.hash(key.family)
+	hash = hash*31 + r.hash(key.owner)
+	hash = hash*31 + r.hash(key.lane.name)
+	hash |= 1
 	slot := &r.slots[hash>>1%repeatSlots]
 	gap, seen = now.sub(slot.at), slot.hash == hash
 	*slot = seenKey{hash, now}
 	return gap, seen
 }
 
+// hash is that of one string: maphash.Comparable of the key would need more stack than
+// all else that a waiting caller does.
+func (r *repeatTable) hash(s string) uint64 { return maphash.String(r.seed, s) }
+
 // noteRepeatLocked watches for duplicates among the tasks that Dedupe shares. A
 // task with a window of its own says nothing about Dedupe.Window.
-func (s *Scheduler) noteRepeatLocked(c *caller, key flightKey, now instant) {
+func (s *Scheduler) noteRepeatLocked(c *caller, key *flightKey, now instant) {
 	if s.cfg.Dedupe == nil && !s.cfg.DryRun || c.task.r.DedupeWindow > 0 {
 		return
 	}
@@ -265,6 +272,6 @@ func (s *Scheduler) noteDryRepeatLocked(f *flight, c *caller, want *Hints, now i
 		return
 	}
 	if key := c.task.sharingKey(s.ignore, want.Owner); key.family != "" {
-		s.noteRepeatLocked(c, flightKey{key, f.lane}, now)
+		s.noteRepeatLocked(c, &flightKey{key, f.lane}, now)
 	}
 }

@@ -337,16 +337,16 @@ func TestQuotaWatchRuns(t *testing.T) {
 
 func TestRepeatTable(t *testing.T) {
 	var r repeatTable
-	l := new(lane)
-	key := func(name string) flightKey { return flightKey{dedupeKey{family: name}, l} }
+	l := &lane{name: "one"}
+	key := func(name string) *flightKey { return &flightKey{dedupeKey{family: name}, l} }
 	_, seen := r.saw(key("a"), 10)
 	require.False(t, seen)
 	gap, seen := r.saw(key("a"), 40)
 	require.True(t, seen)
 	require.Equal(t, time.Duration(30), gap)
-	_, seen = r.saw(flightKey{dedupeKey{family: "a"}, new(lane)}, 40)
+	_, seen = r.saw(&flightKey{dedupeKey{family: "a"}, &lane{name: "two"}}, 40)
 	require.False(t, seen, "lanes do not share")
-	_, seen = r.saw(flightKey{dedupeKey{family: "a", owner: "x"}, l}, 40)
+	_, seen = r.saw(&flightKey{dedupeKey{family: "a", owner: "x"}, l}, 40)
 	require.False(t, seen, "owners do not share")
 	for i := range 100_000 {
 		_, seen = r.saw(key(fmt.Sprint(i)), 50)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -162,43 +163,60 @@ type payload struct {
 	cut  bool           // there was more
 }
 
-// response is the answer as one caller gets it, whose ctx is ctx. Not shared, it is the executor's answer itself, and
-// the payload is used up; shared, nothing that can be written to is in common
-// with the answers of others. Shared calls may be concurrent.
+// response is the answer as one caller gets it, whose ctx is ctx. Not shared, it is
+// the executor's answer itself, and the payload is used up; shared, nothing that can
+// be written to is in common with the answers of others. Shared calls may be concurrent.
 func (p *payload) response(shared bool, ctx context.Context) *http.Response {
-	return p.responseIn(new(memoryBody), shared, ctx)
+	return p.readBy(new(memoryBody), p.head(shared, ctx), shared)
 }
 
-// responseIn is response with the reader of its body in place.
-func (p *payload) responseIn(m *memoryBody, shared bool, ctx context.Context) *http.Response {
-	r := p.resp
+// head is response without a reader of its body.
+func (p *payload) head(shared bool, ctx context.Context) *http.Response {
 	if shared {
-		r = cloneResponse(r, ctx)
+		return cloneResponse(p.resp, ctx)
 	}
+	return p.resp
+}
+
+// readBy gives head m as the reader of its body.
+func (p *payload) readBy(m *memoryBody, head *http.Response, shared bool) *http.Response {
 	m.b, m.shared, m.cut = p.body, shared, p.cut
-	r.Body = m
-	return r
+	head.Body = m
+	return head
 }
 
 // cloneResponse copies r without its body; its requests have ctx, for that of the
-// caller who sent them is his.
+// caller who sent them is his. A herd does it all at once, so in small steps, which
+// need little stack.
 func cloneResponse(r *http.Response, ctx context.Context) *http.Response {
-	c := *r
-	c.Header = r.Header.Clone()
+	c := new(http.Response)
+	*c = *r
+	c.Header = cloneHeader(r.Header)
 	if c.Header == nil {
 		c.Header = http.Header{}
 	}
-	c.Trailer = r.Trailer.Clone()
-	c.TransferEncoding = append([]string(nil), r.TransferEncoding...)
+	if r.Trailer != nil {
+		c.Trailer = cloneHeader(r.Trailer)
+	}
+	c.TransferEncoding = slices.Clone(r.TransferEncoding)
 	c.Body = http.NoBody
 	if r.Request != nil {
-		c.Request = r.Request.Clone(ctx)
-		c.Request.Body = nil
-		if before := r.Request.Response; before != nil {
-			c.Request.Response = cloneResponse(before, ctx)
-		}
+		c.Request = cloneRequest(r.Request, ctx)
 	}
-	return &c
+	return c
+}
+
+//go:noinline
+func cloneHeader(h http.Header) http.Header { return h.Clone() }
+
+//go:noinline
+func cloneRequest(r *http.Request, ctx context.Context) *http.Request {
+	c := r.Clone(ctx)
+	c.Body = nil
+	if before := r.Response; before != nil {
+		c.Response = cloneResponse(before, ctx)
+	}
+	return c
 }
 
 // memoryBody reads a body that is wholly in memory.

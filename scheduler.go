@@ -287,21 +287,20 @@ func (s *Scheduler) do(ctx context.Context, t *Task, w *way) (*Response, error) 
 	if r, err, ok := s.express(ctx, t, w); ok {
 		return r, err
 	}
-	return s.perform(ctx, t, w).finish()
+	c, f := s.admit(ctx, t, w)
+	c.goThrough(f) // thousands may wait in it, so with little on the stack: admission has returned
+	return c.finish()
 }
 
-// perform brings a task to its end. Thousands may wait in it, so it waits with
-// little on the stack: admission has returned.
-func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
-	c, f := s.admit(ctx, t, w)
+// goThrough brings an admitted task to its end; f is nil if it has been decided.
+func (c *caller) goThrough(f *flight) {
 	switch {
-	case f == nil: // answered or refused at once
+	case f == nil:
 	case f.lone:
 		f.runLone(c)
 	default:
 		c.wait()
 	}
-	return c
 }
 
 // admit lets a task in; the flight that will answer it is nil if it has been
@@ -310,8 +309,12 @@ func (s *Scheduler) perform(ctx context.Context, t *Task, w *way) *caller {
 //go:noinline
 func (s *Scheduler) admit(ctx context.Context, t *Task, w *way) (c *caller, f *flight) {
 	if t.mayShare(s.cfg.Dedupe != nil) {
-		c = new(caller) // whether it needs a flight will show
-		c.done = make(chan struct{})
+		both := new(struct { // whether it needs a flight will show
+			c caller
+			j joint
+		})
+		c = &both.c
+		c.joint, c.done = &both.j, make(chan struct{})
 	} else {
 		if s.gate.isGuarded() { // it will have to wait: less to carry
 			both := new(struct {

@@ -286,7 +286,7 @@ func (c *caller) answer() (*Response, error) {
 		r.Response = res.streamed
 		*res = result{kind: res.kind, attempts: res.attempts} // or it would keep the body from being found forgotten
 	case res.payload != nil:
-		r.Response = res.payload.responseIn(&both.body, res.shared, c.ctx)
+		r.Response = res.payload.readBy(&both.body, res.payload.head(res.shared, c.ctx), res.shared)
 	}
 	return r, nil
 }
