@@ -154,12 +154,14 @@ func (h *heap[T]) remove(n *heapNode[T]) bool {
 // fix gives n, which must be in this heap, another key.
 func (h *heap[T]) fix(n *heapNode[T], key rank) {
 	i, s := h.index(n), heapSlot[T]{key, n}
-	if key.before(h.slots[i].key) {
+	switch {
+	case key == h.slots[i].key:
+	case key.before(h.slots[i].key):
 		h.up(i, s)
-		return
+	default:
+		h.down(i, s)
+		h.clearRoot()
 	}
-	h.down(i, s)
-	h.clearRoot()
 }
 
 // key is that of n, which must be in this heap.

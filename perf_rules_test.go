@@ -262,30 +262,44 @@ func TestBytesOfAWaitingDo(t *testing.T) {
 		t.Skip("the race detector needs memory too")
 	}
 	const n = 10_000
-	cfg := ax.Config{MaxConcurrent: 1, MaxQueue: ax.NoLimit, Rate: ax.PerSecond(1000), Retry: &ax.Retry{}, Breaker: &ax.Breaker{}}
-	s := qReal(t, cfg, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
-	task := ax.Must(ax.Request{URL: at("/")}.Task())
-	s.Submit(context.Background(), task) // takes the slot
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	all := ax.Config{MaxConcurrent: 1, MaxQueue: ax.NoLimit, Rate: ax.PerSecond(1000), Retry: &ax.Retry{}, Breaker: &ax.Breaker{}}
+	shared := all
+	shared.Dedupe = &ax.Dedupe{}
 	memory := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc + m.StackInuse)
 	}
-	before := memory()
-	for range n {
-		go func() { <-ctx.Done() }()
+	for _, c := range []struct {
+		name    string
+		cfg     ax.Config
+		waiting func(ax.Stats) int
+		most    int64 // beside the goroutine
+	}{
+		{"in the queue", all, func(s ax.Stats) int { return s.Queued }, 1200},
+		{"for the answer to another", shared, func(s ax.Stats) int { return int(s.Coalesced) }, 1000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := qReal(t, c.cfg, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			task := ax.Must(ax.Request{URL: at("/")}.Task())
+			s.Submit(context.Background(), task) // takes the slot
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			before := memory()
+			for range n {
+				go func() { <-ctx.Done() }()
+			}
+			bare := memory() - before
+			before = memory()
+			for range n {
+				go s.Do(ctx, task)
+			}
+			require.Eventually(t, func() bool { return c.waiting(s.Stats()) == n }, time.Minute, time.Millisecond)
+			require.LessOrEqual(t, (memory()-before-bare)/n, c.most)
+		})
 	}
-	bare := memory() - before
-	before = memory()
-	for range n {
-		go s.Do(ctx, task)
-	}
-	require.Eventually(t, func() bool { return s.Stats().Queued == n }, time.Minute, time.Millisecond)
-	require.LessOrEqual(t, (memory()-before-bare)/n, int64(1200))
 }

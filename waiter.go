@@ -55,7 +55,8 @@ func (s *Scheduler) pushLocked(w *waiter, now instant) {
 		s.waiting++
 		s.pushWorstLocked(w)
 	}
-	s.fixQueueLocked(q, now)
+	q.fixLocked()
+	s.fixLaneLocked(q.lane, now)
 	s.fixOwnerLocked(w.owner, now)
 }
 
@@ -138,6 +139,11 @@ func (s *Scheduler) rerankLocked(w *waiter, now instant) {
 // fixQueueLocked puts q where its best task belongs among the lane's queues,
 // and the lane where it belongs among the lanes.
 func (s *Scheduler) fixQueueLocked(q *queue, now instant) {
+	q.fixLocked()
+	s.fixLaneLocked(q.lane, now)
+}
+
+func (q *queue) fixLocked() {
 	l := q.lane
 	best, _, ok := q.tasks.top()
 	switch {
@@ -153,7 +159,6 @@ func (s *Scheduler) fixQueueLocked(q *queue, now instant) {
 		q.owner.forgetQueue(q)
 		delete(l.byOwner, q.owner)
 	}
-	s.fixLaneLocked(l, now)
 }
 
 // fixLaneLocked puts l among the lanes that can start something, or sets its
