@@ -221,14 +221,15 @@ func (s *Scheduler) deadlineLocked(f *flight, now instant) error {
 	if d == never {
 		return nil
 	}
-	t := f.lane.knownStart(now, f.outer == nil)
-	for _, r := range []*rateSet{s.rates, f.owner.rates} {
-		if token := r.next(now); token != never {
-			t = max(t, token)
-		}
+	at, why := f.lane.knownStart(now, f.outer == nil)
+	if token := s.rates.next(now); token != never && token > at {
+		at, why = token, obstacleRate
 	}
-	if d < t {
-		return hinted(&deadlineError{left: d.sub(now), earliest: t.sub(now)}, t.sub(now))
+	if token := f.owner.rates.next(now); token != never && token > at {
+		at, why = token, obstacleOwner
+	}
+	if d < at {
+		return hinted(&deadlineError{left: d.sub(now), earliest: at.sub(now), why: why}, at.sub(now))
 	}
 	return nil
 }

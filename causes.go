@@ -83,6 +83,7 @@ func wouldWait(what string) error {
 type deadlineError struct {
 	left     time.Duration // until the deadline
 	earliest time.Duration // until the earliest possible start; NoTimeout = none in sight
+	why      obstacle      // what it would have to wait for
 	minimum  time.Duration // MinRemaining in force; 0 = none
 }
 
@@ -91,9 +92,10 @@ func (e *deadlineError) Error() string {
 	case e.left >= e.earliest:
 		return fmt.Sprintf("ax: deadline in %s leaves less than MinRemaining (%s)", left, brief(e.minimum))
 	case e.earliest == NoTimeout:
-		return fmt.Sprintf("ax: deadline in %s passes before the earliest possible start: none is in sight", left)
+		return fmt.Sprintf("ax: deadline in %s passes before the earliest possible start: none is in sight, it waits for %s", left, e.why.name)
 	default:
-		return fmt.Sprintf("ax: deadline in %s passes before the earliest possible start in %s", left, brief(e.earliest))
+		return fmt.Sprintf("ax: deadline in %s passes before the earliest possible start in %s, which waits for %s: raise the deadline or %s",
+			left, brief(e.earliest), e.why.name, e.why.remedy)
 	}
 }
 

@@ -34,15 +34,16 @@ func TestL5RefusedAtOnce(t *testing.T) {
 		first int    // status of the first request
 		after string // its Retry-After
 		ready time.Duration
+		says  string
 	}{
-		{"token of the scheduler", ax.Config{Rate: ten}, "", 200, "", 10 * s},
-		{"token of the lane", ax.Config{Hosts: &ax.Lane{Rate: ten}}, "", 200, "", 10 * s},
-		{"token of the owner", ax.Config{Budgets: map[string]ax.Budget{"o": {Rate: ten}}}, "o", 200, "", 10 * s},
-		{"the latest of them", ax.Config{Rate: ax.PerSecond(1), Hosts: &ax.Lane{Rate: ten}}, "", 200, "", 10 * s},
-		{"bucket", ax.Config{Rate: []ax.Rate{{Limit: 1, Per: 10 * s, Burst: 1}}}, "", 200, "", 10 * s},
-		{"guard", ax.Config{Rate: []ax.Rate{{Limit: 1, Per: 5 * s, Guard: 5 * s}}}, "", 200, "", 10 * s},
-		{"pause by Retry-After", ax.Config{}, "", 429, "10", 10 * s},
-		{"open breaker", ax.Config{Breaker: &ax.Breaker{Window: 1, OpenFor: 10 * s}}, "", 500, "", 10 * s},
+		{"token of the scheduler", ax.Config{Rate: ten}, "", 200, "", 10 * s, "Config.Rate"},
+		{"token of the lane", ax.Config{Hosts: &ax.Lane{Rate: ten}}, "", 200, "", 10 * s, "the lane's Rate"},
+		{"token of the owner", ax.Config{Budgets: map[string]ax.Budget{"o": {Rate: ten}}}, "o", 200, "", 10 * s, "the Budget"},
+		{"the latest of them", ax.Config{Rate: ax.PerSecond(1), Hosts: &ax.Lane{Rate: ten}}, "", 200, "", 10 * s, "the lane's Rate"},
+		{"bucket", ax.Config{Rate: []ax.Rate{{Limit: 1, Per: 10 * s, Burst: 1}}}, "", 200, "", 10 * s, "Config.Rate"},
+		{"guard", ax.Config{Rate: []ax.Rate{{Limit: 1, Per: 5 * s, Guard: 5 * s}}}, "", 200, "", 10 * s, "Config.Rate"},
+		{"pause by Retry-After", ax.Config{}, "", 429, "10", 10 * s, "a pause that the server asked for"},
+		{"open breaker", ax.Config{Breaker: &ax.Breaker{Window: 1, OpenFor: 10 * s}}, "", 500, "", 10 * s, "its breaker to close"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -59,7 +60,9 @@ func TestL5RefusedAtOnce(t *testing.T) {
 				req := ax.Request{URL: at("/"), Owner: tt.owner}
 				require.Equal(t, tt.first, t.Do(t.Context(), req).Status())
 				t.Until(s)
-				qTooLate(t, t.Do(qTimeout(t, tt.ready-s-1), req), s)
+				late := t.Do(qTimeout(t, tt.ready-s-1), req)
+				qTooLate(t, late, s)
+				require.ErrorContains(t, late.Err, tt.says)
 				require.Equal(t, uint64(1), t.S.Stats().Rejected)
 				// In reach by a second: it waits, and nothing was taken by the refusal.
 				r := t.Do(qTimeout(t, tt.ready), req)

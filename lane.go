@@ -127,18 +127,18 @@ func (l *lane) full() int {
 }
 
 // knownStart is startAt as far as time alone decides: pause, breaker (which does
-// not hold nested tasks: it refuses them), tokens.
-func (l *lane) knownStart(now instant, breaker bool) instant {
-	t := max(now, l.until)
+// not hold nested tasks: it refuses them), tokens; and what holds longest.
+func (l *lane) knownStart(now instant, breaker bool) (at instant, why obstacle) {
+	at, why = max(now, l.until), obstaclePause
 	if l.brk != nil && breaker {
-		if until, open := l.brk.openUntil(); open {
-			t = max(t, until)
+		if until, open := l.brk.openUntil(); open && until > at {
+			at, why = until, obstacleBreaker
 		}
 	}
-	if token := l.rates.next(now); token != never {
-		t = max(t, token)
+	if token := l.rates.next(now); token != never && token > at {
+		at, why = token, obstacleLaneRate
 	}
-	return t
+	return at, why
 }
 
 // limit is the concurrency in force now, which a ramp lowers; 0 = none of the

@@ -224,27 +224,39 @@ func (l *lane) startable() int {
 // obstacle is what a waiter waits for, and what would help.
 type obstacle struct{ name, remedy string }
 
+var (
+	obstacleHeld     = obstacle{"the end of Pause", "call Resume"}
+	obstaclePause    = obstacle{"the end of a pause that the server asked for", "send less"}
+	obstacleBreaker  = obstacle{"its breaker to close", "set Breaker.WhenOpen to OpenReject"}
+	obstacleSlot     = obstacle{"a slot", "Config.MaxConcurrent"}
+	obstacleLaneSlot = obstacle{"a slot of its lane", "the lane's MaxConcurrent"}
+	obstacleOwner    = obstacle{"its owner's budget", "the Budget"}
+	obstacleLaneRate = obstacle{"a token of its lane", "the lane's Rate"}
+	obstacleRate     = obstacle{"a token", "Config.Rate"}
+	obstacleOthers   = obstacle{"others that go first", "its Priority"}
+)
+
 // obstacle is what keeps w from starting now: what is held before what is full,
 // and that before what is too fast.
 func (w *waiter) obstacle(now instant) obstacle {
 	s, l, o := w.f.s, w.lane, w.owner
 	switch {
 	case s.held || l.held:
-		return obstacle{"the end of Pause", "call Resume"}
+		return obstacleHeld
 	case l.until > now:
-		return obstacle{"the end of a pause that the server asked for", "send less"}
+		return obstaclePause
 	case l.brk != nil && l.brk.state() == BreakerOpen:
-		return obstacle{"its breaker to close", "set Breaker.WhenOpen to OpenReject"}
+		return obstacleBreaker
 	case w.kind != waitTokens && !s.gate.free():
-		return obstacle{"a slot", "Config.MaxConcurrent"}
+		return obstacleSlot
 	case w.kind != waitTokens && l.limit(now) > 0 && l.inFlight() >= l.limit(now):
-		return obstacle{"a slot of its lane", "the lane's MaxConcurrent"}
+		return obstacleLaneSlot
 	case o.limited() && o.startAt(now) > now:
-		return obstacle{"its owner's budget", "the Budget"}
+		return obstacleOwner
 	case l.rates.next(now) > now:
-		return obstacle{"a token of its lane", "the lane's Rate"}
+		return obstacleLaneRate
 	case s.rates.next(now) > now:
-		return obstacle{"a token", "Config.Rate"}
+		return obstacleRate
 	}
-	return obstacle{"others that go first", "its Priority"}
+	return obstacleOthers
 }
