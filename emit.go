@@ -244,39 +244,72 @@ func (f *flight) tellLeader(at *attempt, e Event) {
 	c.tell(e)
 }
 
-// tellStarted tells of a start before it happens: what was told of the task so
-// far comes first, whoever is telling it.
-func (f *flight) tellStarted(at *attempt, e Event) {
-	c := f.leader()
-	if c == nil || c.ev == nil {
-		return
+// begin has at begin, unless that has been forestalled, and tells of it: what was
+// told of the task so far comes first, whoever is telling it. Both in one critical
+// section, so that who leaves meanwhile has either had neither or has both.
+func (f *flight) begin(at *attempt) bool {
+	s := f.s
+	if !s.heard() {
+		return at.stage.begin()
 	}
-	e.Context = at
-	c.tellNow(e)
+	s.mu.Lock()
+	c := f.callers.best()
+	if c == nil || c.ev == nil {
+		s.mu.Unlock()
+		return at.stage.begin()
+	}
+	if !at.stage.begin() {
+		s.mu.Unlock()
+		return false
+	}
+	t := c.take(Event{Kind: EventStarted, Attempt: int(at.n), Waited: at.waited, Context: at})
+	s.mu.Unlock()
+	t.tell()
+	return true
+}
+
+// turn is the right to tell an event of c, or the duty to wait until that is done.
+type turn struct {
+	c    *caller // nil = there is nothing to tell any more
+	e    Event
+	told chan struct{} // not nil = somebody else is telling, and will close it
+}
+
+// take gives c's outbox to who is about to tell e, or leaves e there.
+func (c *caller) take(e Event) turn {
+	o := c.ev
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return turn{}
+	}
+	o.ended = e.Kind.terminal()
+	t := turn{c: c, e: c.fill(e)}
+	if o.busy {
+		t.told = make(chan struct{})
+		o.left = append(o.left, t.e)
+		o.after = append(o.after, func() { close(t.told) })
+	}
+	o.busy = true
+	return t
+}
+
+// tell returns when the event has been told, and all that was left meanwhile.
+func (t *turn) tell() {
+	switch {
+	case t.c == nil:
+	case t.told != nil:
+		<-t.told
+	default:
+		defer t.c.ev.drain(t.c.s) // also if the listener ends this goroutine
+		t.c.s.call(&t.e)
+	}
 }
 
 // tellNow tells e and returns when it has been told, whoever told it.
 func (c *caller) tellNow(e Event) {
-	o := c.ev
-	o.mu.Lock()
-	if o.ended {
-		o.mu.Unlock()
-		return
-	}
-	o.ended = e.Kind.terminal()
-	if o.busy {
-		told := make(chan struct{})
-		o.left = append(o.left, c.fill(e))
-		o.after = append(o.after, func() { close(told) })
-		o.mu.Unlock()
-		<-told
-		return
-	}
-	o.busy = true
-	o.mu.Unlock()
-	defer o.drain(c.s)
-	full := c.fill(e)
-	c.s.call(&full)
+	t := c.take(e)
+	t.tell()
 }
 
 // tellOutcome tells what an attempt came to and whether another follows.

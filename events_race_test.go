@@ -45,6 +45,9 @@ func (s story) check() error {
 			attempt, running = e.Attempt, false
 		}
 	}
+	if last := s[len(s)-1]; !joined && last.Attempt != attempt {
+		return fmt.Errorf("ends after %d attempts, of which %d were told of", last.Attempt, attempt)
+	}
 	return nil
 }
 

@@ -238,10 +238,9 @@ func (f *flight) try(at *attempt) outcome {
 	if at.hold.grant.late() {
 		return outcome{err: ErrGrantLost, again: true, unsent: at.stage.forestall()}
 	}
-	if !at.stage.begin() {
+	if !f.begin(at) {
 		return outcome{err: context.Canceled, final: true, caller: true, unsent: true}
 	}
-	f.tellStarted(at, Event{Kind: EventStarted, Attempt: int(at.n), Waited: at.waited})
 	at.endIfLate() // a listener may have taken its time
 	s.sent(at)
 	resp, err := f.execute(at)
