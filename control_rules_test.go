@@ -261,12 +261,14 @@ func TestL8SetLimitsRefusesNonsense(t *testing.T) {
 // Paused work waits and what runs goes on; both pauses have to end.
 func TestL8Pause(t *testing.T) {
 	const s = time.Second
-	bubble(t, ax.Config{}, func(t *tester) {
+	ev := &fEvents{}
+	bubble(t, ax.Config{OnEvent: ev.Add}, func(t *tester) {
 		t.Server.Reply = qHold(5 * s)
 		running := qMany(t, 1, "/hold")
 		synctest.Wait()
 		require.NoError(t, t.S.Pause("a.test"))
 		require.NoError(t, t.S.Pause("a.test")) // again changes nothing
+		require.NoError(t, t.S.Pause(""))
 		require.NoError(t, t.S.Pause(""))
 		calls := append(qMany(t, 2, "/a"), qSubmit(t, ax.Request{URL: "http://b.test/b"})...)
 		synctest.Wait()
@@ -283,6 +285,11 @@ func TestL8Pause(t *testing.T) {
 		require.NoError(t, t.S.Resume("a.test"))
 		qOK(t, append(calls, running...)...)
 		require.Equal(t, []time.Duration{0, s, 6 * s, 6 * s}, t.Server.Times())
+		var told []string
+		for _, e := range ev.Of(ax.EventLanePaused, ax.EventLaneResumed) {
+			told = append(told, e.Kind.String()+" "+e.Lane)
+		}
+		require.Equal(t, []string{"lane-paused a.test", "lane-paused ", "lane-resumed ", "lane-resumed a.test"}, told, "with no name: all")
 	})
 	t.Run("a pause ends waiters only by their own ends", func(t *testing.T) {
 		bubble(t, ax.Config{}, func(t *tester) {

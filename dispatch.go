@@ -416,7 +416,7 @@ func (s *Scheduler) tickLaneLocked(l *lane, now instant) {
 // pauseOverLocked ends a pause of l.
 func (s *Scheduler) pauseOverLocked(l *lane, now instant) {
 	l.paused = false
-	s.laneEventLocked(l, Event{Kind: EventLaneResumed}, now)
+	s.laneEventLocked(l.name, Event{Kind: EventLaneResumed}, now)
 	l.spread = newSpread(now, l.rates.rates(), l.full())
 }
 
@@ -429,7 +429,7 @@ func (s *Scheduler) pauseLocked(l *lane, t, now instant) {
 	if !l.paused {
 		l.paused = true
 	}
-	s.laneEventLocked(l, Event{Kind: EventLanePaused, Delay: t.sub(now)}, now)
+	s.laneEventLocked(l.name, Event{Kind: EventLanePaused, Delay: t.sub(now)}, now)
 	s.tellPauser(l.name, t)
 	s.strandLocked(l, now)
 	s.fixLaneLocked(l, now)

@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -361,10 +362,10 @@ func (k EventKind) terminal() bool {
 	return k == EventSucceeded || k == EventFailed || k == EventCanceled || k == EventRejected
 }
 
-// laneEventLocked tells, once the mutex is free, what happened to a lane: in the
-// order in which it happened, and one log line each.
-func (s *Scheduler) laneEventLocked(l *lane, e Event, now instant) {
-	e.Time, e.Lane = s.wall(now), l.name
+// laneEventLocked tells, once the mutex is free, what happened to a lane, or with ""
+// to all: in the order in which it happened, and one log line each.
+func (s *Scheduler) laneEventLocked(name string, e Event, now instant) {
+	e.Time, e.Lane = s.wall(now), name
 	e.Context = context.Background()
 	if s.heard() {
 		s.laneEvents.mu.Lock()
@@ -373,7 +374,7 @@ func (s *Scheduler) laneEventLocked(l *lane, e Event, now instant) {
 		s.laterUser(s.tellLanes)
 	}
 	s.laterUser(func() {
-		attrs := []any{"lane", e.Lane}
+		attrs := []any{"lane", cmp.Or(e.Lane, "all lanes")}
 		if e.Delay > 0 {
 			attrs = append(attrs, "for", e.Delay)
 		}

@@ -37,9 +37,10 @@ const (
 	EventBreakerHalfOpen
 	// EventBreakerClosed: the lane's breaker closed: its limits are full again.
 	EventBreakerClosed
-	// EventLanePaused: the lane starts nothing, for Delay; 0 = until Resume.
+	// EventLanePaused: the lane, or with an empty Lane every one, starts nothing,
+	// for Delay; 0 = until Resume.
 	EventLanePaused
-	// EventLaneResumed: the lane's pause is over.
+	// EventLaneResumed: that pause is over.
 	EventLaneResumed
 	// EventOverBudget: the task's owner is over its budget.
 	EventOverBudget
@@ -88,7 +89,7 @@ type Event struct {
 	Seq uint64
 	// Task is the task; it must not be waited for here. nil = an event of a lane.
 	Task *Task
-	// Lane is the lane's name, "" before the task has one.
+	// Lane is the lane's name, "" before the task has one and if all are meant.
 	Lane string
 	// Owner is whose budget pays, "" = nobody's.
 	Owner string

@@ -176,7 +176,7 @@ func (s *Scheduler) tellMovesLocked(l *lane, moves []BreakerState, now instant) 
 		if state == BreakerRamping {
 			e.Delay = l.policy.breaker.Ramp
 		}
-		s.laneEventLocked(l, e, now)
+		s.laneEventLocked(l.name, e, now)
 		if state == BreakerOpen {
 			if l.policy.breaker.WhenOpen == OpenReject {
 				s.refuseLaneLocked(l, s.circuitErrorLocked(l, now), now)

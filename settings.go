@@ -20,8 +20,16 @@ func (s *Scheduler) hold(name string, held bool) error {
 	defer s.unlock()
 	now := s.now()
 	if name == "" {
+		if s.held == held {
+			return nil
+		}
 		s.held = held
 		s.specialLocked()
+		e := Event{Kind: EventLaneResumed}
+		if held {
+			e.Kind = EventLanePaused
+		}
+		s.laneEventLocked("", e, now)
 		if held {
 			for _, l := range s.lanes.m {
 				s.strandLocked(l, now)
@@ -41,11 +49,11 @@ func (s *Scheduler) hold(name string, held bool) error {
 	switch {
 	case held && !l.paused:
 		l.paused = true
-		s.laneEventLocked(l, Event{Kind: EventLanePaused}, now)
+		s.laneEventLocked(l.name, Event{Kind: EventLanePaused}, now)
 	case held:
 	case l.until <= now:
 		l.paused = false
-		s.laneEventLocked(l, Event{Kind: EventLaneResumed}, now)
+		s.laneEventLocked(l.name, Event{Kind: EventLaneResumed}, now)
 	}
 	s.strandLocked(l, now)
 	s.fixLaneLocked(l, now)
