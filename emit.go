@@ -55,8 +55,8 @@ func (c *caller) tellAdmission() {
 			if k.kind == EventQueued {
 				e.Reason = c.ev.reason
 			}
-			full := c.fill(e)
-			c.s.call(&full)
+			c.fill(&e)
+			c.s.call(&e)
 		}
 	}
 	c.ev.drain(c.s)
@@ -88,13 +88,12 @@ func (c *caller) tellAdmittedLone(f *flight) {
 }
 
 // fill completes an event of c.
-func (c *caller) fill(e Event) Event {
+func (c *caller) fill(e *Event) {
 	e.Time = c.s.wall(c.s.now())
 	e.Seq, e.Task, e.Lane, e.Owner = c.seq(), c.task, c.laneName(), c.ownerName()
 	if e.Context == nil {
 		e.Context = c.ctx
 	}
-	return e
 }
 
 // tell tells one event of c in its turn. Without OnEvent it costs a nil check.
@@ -118,16 +117,16 @@ func (c *caller) tellThen(e Event, next func()) {
 	if next != nil {
 		o.after = append(o.after, next)
 	}
+	c.fill(&e)
 	if o.busy {
-		o.left = append(o.left, c.fill(e))
+		o.left = append(o.left, e)
 		o.mu.Unlock()
 		return
 	}
 	o.busy = true
 	o.mu.Unlock()
 	defer o.drain(c.s) // also if the listener ends this goroutine
-	full := c.fill(e)
-	c.s.call(&full)
+	c.s.call(&e)
 }
 
 // drain tells what was left while the outbox was busy, and frees it.
@@ -263,7 +262,8 @@ func (f *flight) begin(at *attempt) bool {
 		s.mu.Unlock()
 		return false
 	}
-	t := c.take(Event{Kind: EventStarted, Attempt: int(at.n), Waited: at.waited, Context: at})
+	t := turn{c: c, e: Event{Kind: EventStarted, Attempt: int(at.n), Waited: at.waited, Context: at}}
+	t.take()
 	s.mu.Unlock()
 	t.tell()
 	return true
@@ -276,23 +276,24 @@ type turn struct {
 	told chan struct{} // not nil = somebody else is telling, and will close it
 }
 
-// take gives c's outbox to who is about to tell e, or leaves e there.
-func (c *caller) take(e Event) turn {
-	o := c.ev
+// take gives c's outbox to who is about to tell the event, or leaves that there.
+func (t *turn) take() {
+	c, o := t.c, t.c.ev
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
-		return turn{}
+		t.c = nil
+		return
 	}
-	o.ended = e.Kind.terminal()
-	t := turn{c: c, e: c.fill(e)}
+	o.ended = t.e.Kind.terminal()
+	c.fill(&t.e)
 	if o.busy {
-		t.told = make(chan struct{})
+		told := make(chan struct{})
+		t.told = told
 		o.left = append(o.left, t.e)
-		o.after = append(o.after, func() { close(t.told) })
+		o.after = append(o.after, func() { close(told) })
 	}
 	o.busy = true
-	return t
 }
 
 // tell returns when the event has been told, and all that was left meanwhile.
@@ -309,7 +310,8 @@ func (t *turn) tell() {
 
 // tellNow tells e and returns when it has been told, whoever told it.
 func (c *caller) tellNow(e Event) {
-	t := c.take(e)
+	t := turn{c: c, e: e}
+	t.take()
 	t.tell()
 }
 
