@@ -38,6 +38,7 @@ func TestControlPausesAndResumes(t *testing.T) {
 
 		require.Equal(t, http.StatusNoContent, t.post("/pause", "").Code)
 		require.True(t, t.S.Stats().Lanes["api"].Paused, "an empty name is all of them")
+		require.Regexp(t, `lane-paused .*all lanes`, t.Page("/"))
 		require.Equal(t, http.StatusNoContent, t.post("/resume", "").Code)
 		require.False(t, t.S.Stats().Lanes["api"].Paused)
 	})

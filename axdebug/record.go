@@ -39,6 +39,9 @@ func recordOf(e ax.Event) record {
 		Waited: seconds(e.Waited), Took: seconds(e.Took), Delay: seconds(e.Delay), Status: e.Status,
 		Error: errorText(e.Err, e.Task), kind: e.Kind,
 	}
+	if e.Seq == 0 && e.Lane == "" {
+		r.Lane = "all lanes" // Pause and Resume of everything
+	}
 	if e.Task != nil {
 		r.Method, r.URL = e.Task.Method(), clip(redactURL(e.Task.URL()), maxURL)
 	}
