@@ -103,7 +103,7 @@ func (s *Scheduler) rejectLocked(c *caller, err error, now instant) {
 func (s *Scheduler) enlistLocked(c *caller, want *Hints, w *way, now instant) error {
 	s.startHeartbeatLocked(now)
 	if w.scope != nil {
-		if err := w.scope.joinLocked(c); err != nil {
+		if err := w.scope.joinLocked(c, w.scopeDead); err != nil {
 			return err
 		}
 	}

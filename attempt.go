@@ -199,23 +199,24 @@ func (a *attempt) ending() (err, cause error) { return a.endingAt(0) }
 // endingAt is ending for who knows the time; 0 = not known.
 func (a *attempt) endingAt(now instant) (err, cause error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.end != nil {
-		return a.end.err, a.end.cause
+	end, ctx, deadline, unlisted := a.end, a.watched(), a.deadline, a.unlisted
+	a.mu.Unlock() // ctx is users' code
+	if end != nil {
+		return end.err, end.cause
 	}
-	if ctx := a.watched(); ctx != nil && ctx.Err() != nil {
+	if ctx != nil && ctx.Err() != nil {
 		return ctx.Err(), context.Cause(ctx)
 	}
-	if a.unlisted && a.s.life.Err() != nil {
+	if unlisted && a.s.life.Err() != nil {
 		return context.Canceled, ErrClosed
 	}
-	if a.deadline == never {
+	if deadline == never {
 		return nil, nil
 	}
 	if now == 0 {
 		now = a.s.now()
 	}
-	if now >= a.deadline {
+	if now >= deadline {
 		return context.DeadlineExceeded, errAttemptTimeout
 	}
 	return nil, nil

@@ -89,6 +89,8 @@ type deadlineError struct {
 
 func (e *deadlineError) Error() string {
 	switch left := brief(e.left); {
+	case e.left <= 0:
+		return fmt.Sprintf("ax: deadline passed %s ago, before a start was possible", brief(-e.left))
 	case e.left >= e.earliest:
 		return fmt.Sprintf("ax: deadline in %s leaves less than MinRemaining (%s)", left, brief(e.minimum))
 	case e.earliest == NoTimeout:

@@ -39,7 +39,7 @@ func (s *Scheduler) watchCall(c *Call, done <-chan struct{}) {
 	defer s.unlock()
 	w.stop = stop
 	if c.c.kind != 0 {
-		s.later(func() { stop() })
+		s.laterUser(func() { stop() })
 		return
 	}
 	if w.fired {
@@ -49,7 +49,7 @@ func (s *Scheduler) watchCall(c *Call, done <-chan struct{}) {
 	}
 	switch have := s.watches.get(key); {
 	case have != nil && have.done == done:
-		s.later(func() { stop() })
+		s.laterUser(func() { stop() })
 		w = have
 	case have == nil && key != nil:
 		s.watches.set(key, w)
@@ -88,7 +88,7 @@ func (c *Call) unwatchLocked() {
 	}
 	if last == 0 && !w.fired {
 		w.forgetLocked()
-		w.s.later(func() { w.stop() })
+		w.s.laterUser(func() { w.stop() })
 	}
 }
 

@@ -71,7 +71,7 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 func (s *Scheduler) enlistDryLocked(c *caller, want *Hints, w *way, now instant) (cooled bool) {
 	s.startHeartbeatLocked(now)
 	if w.scope != nil {
-		_ = w.scope.joinLocked(c) // an ended scope refuses nothing either
+		_ = w.scope.joinLocked(c, w.scopeDead) // an ended scope refuses nothing either
 	}
 	if c.task.r.Cooldown > 0 {
 		cooled = s.coolLocked(c, want.Owner, now) != nil

@@ -46,6 +46,7 @@ func (c *caller) tellAdmission() {
 	if c.ev == nil {
 		return
 	}
+	defer c.ev.drain(c.s) // also if the listener ends this goroutine
 	for _, k := range [...]struct {
 		n    note
 		kind EventKind
@@ -59,19 +60,18 @@ func (c *caller) tellAdmission() {
 			c.s.call(&e)
 		}
 	}
-	c.ev.drain(c.s)
 }
 
 // tellAdmittedLone frees the mutex after an admission and does tellAdmission, on the
 // goroutine that is to drive f: users' code that ends it must not take along what f
 // holds.
 func (c *caller) tellAdmittedLone(f *flight) {
-	returned := false
+	unlocked, returned := false, false
 	defer func() {
 		if returned {
 			return
 		}
-		if c.ev != nil {
+		if c.ev != nil && !unlocked {
 			c.ev.drain(c.s)
 		}
 		c.s.cancelCaller(c, errAttemptAborted)
@@ -81,6 +81,7 @@ func (c *caller) tellAdmittedLone(f *flight) {
 		c.finish()
 	}()
 	c.s.unlock()
+	unlocked = true
 	if c.ev != nil { // else less stack is needed
 		c.tellAdmission()
 	}

@@ -97,6 +97,7 @@ func TestDetails(t *testing.T) {
 			"ax: deadline in 1s passes before the earliest possible start: none is in sight, it waits for the end of Pause"},
 		{&deadlineError{left: time.Second, minimum: 2 * time.Second}, ErrWouldExceedDeadline,
 			"ax: deadline in 1s leaves less than MinRemaining (2s)"},
+		{&deadlineError{left: -time.Second}, ErrWouldExceedDeadline, "ax: deadline passed 1s ago, before a start was possible"},
 		{&deadlineError{left: 1, earliest: 2, why: obstaclePause}, context.DeadlineExceeded,
 			"ax: deadline in 1ns passes before the earliest possible start in 2ns, which waits for the end of a pause that the server asked for: raise the deadline or send less"},
 		{&attemptTimeoutError{2 * time.Second}, context.DeadlineExceeded, "attempt timed out after 2s"},

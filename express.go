@@ -210,7 +210,8 @@ func (x *express) attempt() (r *Response, resp *http.Response, err error) {
 		if !returned {
 			c := x.adopt()
 			x.at.answer = resp
-			x.at.f.crashed(&x.at)
+			f := x.at.f
+			c.through(f, func() { f.crashed(&x.at) }) // whose events may end the goroutine once more
 			c.finish()
 		}
 	}()

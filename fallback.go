@@ -162,9 +162,12 @@ func (s *Scheduler) staleFor(f *flight, age time.Duration) *result {
 
 // flightOver tells whether nobody wants f any more.
 func (s *Scheduler) flightOver(f *flight) bool {
+	if f.lone && f.values.Err() != nil {
+		return true
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return f.state == flightDone || f.lone && f.values.Err() != nil
+	return f.state == flightDone
 }
 
 // statusErrorOf is an answer as the cause of a fallback.

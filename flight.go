@@ -267,6 +267,7 @@ func (s *Scheduler) refuseLocked(f *flight, op op, err error, now instant) {
 		f.lane.resting--
 	case flightNew:
 	default:
+		s.dropLocked(&f.wait, now) // a waiter must not be refused for ever
 		return
 	}
 	f.state = flightSettling

@@ -145,9 +145,7 @@ func (h *heap[T]) remove(n *heapNode[T]) bool {
 	}
 	h.slots[i].node = nil
 	h.left++
-	if h.left > h.len() {
-		h.sweep()
-	}
+	h.tidy()
 	return true
 }
 
@@ -189,12 +187,25 @@ func (h *heap[T]) removeRoot() {
 	h.slots[heapRoot].node = nil
 	h.left++
 	h.clearRoot()
+	h.tidy()
 	h.shrink()
 }
 
-// clearRoot removes the root as long as its node is gone.
+// tidy sweeps once those gone are more than the others.
+func (h *heap[T]) tidy() {
+	if h.left > h.len() {
+		h.sweep()
+	}
+}
+
+// clearRoot removes the root as long as its node is gone: one by one, or if that
+// goes on, and there are many, all at once.
 func (h *heap[T]) clearRoot() {
-	for len(h.slots) > heapRoot && h.slots[heapRoot].node == nil {
+	for n := 0; len(h.slots) > heapRoot && h.slots[heapRoot].node == nil; n++ {
+		if n == heapKeep && h.left > len(h.slots)/8 {
+			h.sweep()
+			return
+		}
 		end := len(h.slots) - 1
 		last := h.slots[end]
 		h.slots[end] = heapSlot[T]{}

@@ -257,6 +257,26 @@ func TestHeapSteadyStateDoesNotAllocate(t *testing.T) {
 	}))
 }
 
+// Who comes to the top and is gone does not go one by one if many are.
+func TestHeapClearsManyAtOnce(t *testing.T) {
+	const n = 10_000
+	var h heap[int]
+	nodes := make([]heapNode[int], n)
+	for i := range nodes {
+		h.push(rank{at: instant(i)}, &nodes[i])
+	}
+	for i := 1; i < n/2; i++ { // the best but one, as many as do not cause a sweep
+		h.remove(&nodes[i])
+	}
+	require.Equal(t, n/2-1, h.left)
+	require.Same(t, &nodes[0], h.pop())
+	require.Zero(t, h.left)
+	for i := n / 2; i < n; i++ {
+		require.Same(t, &nodes[i], h.pop())
+	}
+	require.Nil(t, h.pop())
+}
+
 // FuzzHeap runs programs of two bytes an operation beside a sorted slice.
 func FuzzHeap(f *testing.F) {
 	f.Add([]byte{0, 5, 0, 3, 0, 9, 1, 0, 2, 1, 3, 77, 1, 0, 1, 0, 1, 0})

@@ -41,9 +41,10 @@ func (a *attempt) enter(req *http.Request) error {
 	w := &hw.waiter
 	w.node.item = w
 	left := a.stopTime()
+	err, cause := a.ending()
 	s.mu.Lock()
 	now := s.now()
-	if err, cause := a.ending(); err != nil || a.abandoned || f == nil || f.state == flightDone {
+	if err != nil || a.abandoned || f == nil || f.state == flightDone {
 		s.unlock()
 		return joinCause(cmp.Or(err, context.Canceled), cause)
 	}

@@ -129,7 +129,10 @@ func (l *lane) full() int {
 // knownStart is startAt as far as time alone decides: pause, breaker (which does
 // not hold nested tasks: it refuses them), tokens; and what holds longest.
 func (l *lane) knownStart(now instant, breaker bool) (at instant, why obstacle) {
-	at, why = max(now, l.until), obstaclePause
+	at = now
+	if l.until > at {
+		at, why = l.until, obstaclePause
+	}
 	if l.brk != nil && breaker {
 		if until, open := l.brk.openUntil(); open && until > at {
 			at, why = until, obstacleBreaker

@@ -25,8 +25,9 @@ func (c *caller) leave(lone *flight) {
 // thousands leave at once, one of them takes the mutex for many.
 func (s *Scheduler) leaveSoon(c *caller) {
 	q := &s.leaving
+	l := leaver{c, ctxError(c.ctx)} // which is users' code
 	q.mu.Lock()
-	q.callers = append(q.callers, c)
+	q.callers = append(q.callers, l)
 	if q.busy {
 		q.mu.Unlock()
 		return
@@ -62,12 +63,12 @@ func (s *Scheduler) leaveQueued() {
 // leaveTogether is how many leave in one critical section.
 const leaveTogether = 128
 
-func (s *Scheduler) leaveAll(callers []*caller) {
+func (s *Scheduler) leaveAll(callers []leaver) {
 	s.mu.Lock()
 	defer s.unlock()
 	now := s.now()
-	for _, c := range callers {
-		s.leaveLocked(c, c.canceledLocked(ctxError(c.ctx)), now)
+	for _, l := range callers {
+		s.leaveLocked(l.c, l.c.canceledLocked(l.why), now)
 	}
 }
 
@@ -75,7 +76,13 @@ func (s *Scheduler) leaveAll(callers []*caller) {
 type leaving struct {
 	mu      sync.Mutex
 	busy    bool
-	callers []*caller
+	callers []leaver
+}
+
+// leaver is one of them, and how its ctx ended.
+type leaver struct {
+	c   *caller
+	why error
 }
 
 // cancelCaller ends c for a reason of its own.
@@ -95,6 +102,18 @@ func (f *flight) unsentFor(c *caller) bool {
 	return f.at.stage.forestall()
 }
 
+// hedgeUnsentFor is the same of a hedge that has been granted.
+func (f *flight) hedgeUnsentFor(c *caller) bool {
+	m := f.more
+	if m == nil || m.hedge == nil || m.hedge.at.hold.lane == nil {
+		return false
+	}
+	if f.callers.len() > 1 {
+		return !m.hedge.at.stage.begun()
+	}
+	return m.hedge.at.stage.forestall()
+}
+
 // canceledLocked is the result of a caller that was made to leave.
 func (c *caller) canceledLocked(err error) *result {
 	res := &result{kind: EventCanceled, op: opAdmit, err: err}
@@ -103,6 +122,9 @@ func (c *caller) canceledLocked(err error) *result {
 		f.shownLast = f.shownLast || f.answer != nil
 		if f.attempts > 0 && f.state != flightRunning {
 			res.retryIn = f.last().retry.after
+		}
+		if f.state == flightRunning && c.kind == 0 && f.hedgeUnsentFor(c) {
+			res.attempts--
 		}
 		switch {
 		case f.state == flightRunning && c.kind == 0 && f.unsentFor(c):

@@ -81,27 +81,29 @@ func (f *flight) runLone(c *caller) {
 //go:noinline
 func (f *flight) runFrom(sig signal, c *caller) {
 	await := func() signal { return f.awaitCaller(c) }
-	c.through(func() { f.drive(sig, await) })
+	c.through(f, func() { f.drive(sig, await) })
 }
 
 // carryOn drives a flight whose first attempt has been made already, up to its
 // answer, and ends the task.
 func (f *flight) carryOn(c *caller, at *attempt, resp *http.Response, err error) (*Response, error) {
 	await := func() signal { return f.awaitCaller(c) }
-	c.through(func() {
+	c.through(f, func() {
 		at, out := f.guard(at, func() (*attempt, outcome) { return at, f.digest(at, resp, err) })
 		f.drive(f.after(at, out, await), await)
 	})
 	return c.finish()
 }
 
-// through has c end also if do does not return: a panic or Goexit of the
-// executor goes on through its caller.
-func (c *caller) through(do func()) {
+// through has c and its flight, if it has one, end also if do does not return: a
+// panic or Goexit of the executor goes on through its caller.
+func (c *caller) through(f *flight, do func()) {
 	returned := false
 	defer func() {
 		if !returned {
-			c.s.endAborted(c)
+			if f != nil {
+				f.s.endAborted(f, errAttemptAborted)
+			}
 			c.finish()
 		}
 	}()
@@ -152,7 +154,7 @@ func (f *flight) onOwnGoroutine(do func()) {
 		if v := recover(); v != nil {
 			err = newPanicError(v)
 		}
-		f.s.complete(f, &result{kind: EventFailed, op: opAttempt, attempts: f.attempts, err: err})
+		f.s.endAborted(f, err)
 	}()
 	do()
 	returned = true

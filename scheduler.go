@@ -270,13 +270,14 @@ func (s *Scheduler) Get(ctx context.Context, url string) (*Response, error) {
 
 // way is how a task came in, beside its context.
 type way struct {
-	hints    *Hints                          // of a client; nil = none
-	scope    *Scope                          // nil = none
-	single   bool                            // Transport()
-	accepted bool                            // part of an accepted task: Shutdown finishes it
-	run      func(ctx context.Context) error // Run: in place of the executor
-	dead     error                           // the ctx had ended before
-	ready    chan signal                     // for the wait of a lone one; nil = none is foreseen
+	hints     *Hints                          // of a client; nil = none
+	scope     *Scope                          // nil = none
+	single    bool                            // Transport()
+	accepted  bool                            // part of an accepted task: Shutdown finishes it
+	run       func(ctx context.Context) error // Run: in place of the executor
+	dead      error                           // the ctx had ended before
+	scopeDead error                           // that of the scope, likewise
+	ready     chan signal                     // for the wait of a lone one; nil = none is foreseen
 }
 
 // do is the life of a task on its caller's goroutine.
@@ -340,10 +341,12 @@ func (s *Scheduler) admit(ctx context.Context, t *Task, w *way) (c *caller, f *f
 		}
 		f = s.admitDryLocked(c, f, &want, w, now)
 		s.unlock()
-		c.tellAdmission()
-		if f != nil {
-			c.through(f.runDry)
-		}
+		c.through(f, func() {
+			c.tellAdmission()
+			if f != nil {
+				f.runDry()
+			}
+		})
 		return c, nil
 	}
 	f = s.admitLocked(c, f, &want, w, now)
@@ -384,6 +387,9 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	c.deadline = s.deadlineOf(ctx)
 	c.outer = s.attemptFrom(ctx)
 	w.dead = ctxError(ctx)
+	if w.scope != nil {
+		w.scopeDead = ctxError(w.scope.ctx)
+	}
 	if s.heard() {
 		c.ev = &outbox{busy: true} // until tellAdmission
 		c.notes = noteSubmitted

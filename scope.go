@@ -33,7 +33,6 @@ func (s *Scope) Scope(ctx context.Context) *Scope { return s.s.newScope(ctx, s) 
 
 func (s *Scheduler) newScope(ctx context.Context, parent *Scope) *Scope {
 	sc := &Scope{s: s, ctx: ctx, parent: parent}
-	ends := ctx.Done() != nil
 	s.mu.Lock()
 	if parent != nil {
 		if parent.ended {
@@ -45,11 +44,28 @@ func (s *Scheduler) newScope(ctx context.Context, parent *Scope) *Scope {
 			parent.scopes[sc] = struct{}{}
 		}
 	}
-	if !sc.ended && ends {
-		sc.unwatch = context.AfterFunc(ctx, func() { sc.end(ctxError(ctx)) })
-	}
+	ended := sc.ended
 	s.unlock()
+	if !ended && ctx.Done() != nil {
+		sc.watch(context.AfterFunc(ctx, func() { sc.end(ctxError(ctx)) }))
+	}
 	return sc
+}
+
+// watch has the watch on the scope's ctx stopped with the scope.
+func (s *Scope) watch(stop func() bool) {
+	s.s.mu.Lock()
+	defer s.s.unlock()
+	s.unwatch = stop
+	if s.ended {
+		s.unwatchLocked()
+	}
+}
+
+func (s *Scope) unwatchLocked() {
+	if stop := s.unwatch; stop != nil {
+		s.s.laterUser(func() { stop() })
+	}
 }
 
 // Do is Scheduler.Do for a task of this scope: it also ends with it, with an
@@ -88,9 +104,7 @@ func (s *Scope) endLocked(cause error, now instant) int {
 		return 0
 	}
 	s.ended, s.cause = true, cause
-	if s.unwatch != nil {
-		s.unwatch()
-	}
+	s.unwatchLocked()
 	n := 0
 	for inner := range s.scopes {
 		n += inner.endLocked(cause, now)
@@ -104,13 +118,13 @@ func (s *Scope) endLocked(cause error, now instant) int {
 	return n
 }
 
-// joinLocked makes c one of the scope's, or refuses.
-func (s *Scope) joinLocked(c *caller) error {
-	if !s.ended && s.ctx.Err() != nil {
-		return canceled(ErrScopeEnded, ctxError(s.ctx))
-	}
-	if s.ended {
+// joinLocked makes c one of the scope's, or refuses. dead is how its ctx has ended.
+func (s *Scope) joinLocked(c *caller, dead error) error {
+	switch {
+	case s.ended:
 		return canceled(ErrScopeEnded, s.cause)
+	case dead != nil:
+		return canceled(ErrScopeEnded, dead)
 	}
 	if s.callers == nil {
 		s.callers = make(map[*caller]struct{})

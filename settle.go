@@ -357,13 +357,36 @@ func lastAnswer(p *payload) *Response {
 // newPanicError is what a recovered panic is turned into, on its goroutine.
 func newPanicError(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// endAborted ends a task whose goroutine is about to end under it.
-func (s *Scheduler) endAborted(c *caller) {
+// endAborted ends a flight whose goroutine is about to end under it: perhaps on the way
+// to another attempt, by a listener.
+func (s *Scheduler) endAborted(f *flight, err error) {
 	s.mu.Lock()
-	f := c.f
+	now := s.now()
+	s.undoLocked(f, now)
+	s.completeLocked(f, &result{kind: EventFailed, op: opAttempt, attempts: f.attempts, err: err}, now)
+	s.dispatchLocked(now)
 	s.unlock()
-	if f != nil {
-		s.complete(f, &result{kind: EventFailed, op: opAttempt, attempts: f.attempts, err: errAttemptAborted})
+}
+
+// undoLocked takes back what f waits for, or holds of an attempt that nobody is going
+// to begin.
+func (s *Scheduler) undoLocked(f *flight, now instant) {
+	switch f.state {
+	case flightWaiting:
+		s.dropLocked(&f.wait, now)
+		s.silenceLocked(f)
+	case flightResting:
+		f.lane.resting--
+		s.silenceLocked(f)
+	case flightRunning, flightDone:
+		if f.at == nil || f.at.hold.lane == nil || !f.at.stage.forestall() {
+			return
+		}
+		s.giveBackLocked(&f.at.hold, now)
+		if f.state == flightRunning {
+			f.unsendLocked(f.at)
+			s.silenceLocked(f)
+		}
 	}
 }
 
