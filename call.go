@@ -48,7 +48,7 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 	s.mu.Lock()
 	if s.cfg.DryRun {
 		if f := s.admitDryLocked(c, &call.f, &want, w, s.now()); f != nil {
-			s.later(func() { go f.onOwnGoroutine(f.runDry) }) // ends with the task; Close waits for it
+			s.later(func() { go f.onOwnGoroutine(0, f.runDry) }) // ends with the task; Close waits for it
 		}
 	} else {
 		s.admitLocked(c, &call.f, &want, w, s.now())

@@ -149,6 +149,9 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 			*f.last() = out
 		}
 	}
+	if out.crashed {
+		s.laterUser(at.closeAnswer)
+	}
 	if v == verdictGone && out.stream {
 		s.later(func() { at.stream().abort(context.Canceled) })
 	} else if !out.stream {
@@ -305,12 +308,14 @@ func (s *Scheduler) abandonLocked(f *flight, at *attempt, now instant) {
 	out := at.ended(err, cause)
 	out.arrived = now
 	out.took = at.lasted(now)
-	s.later(func() { go f.goOn(at, out) }) // ends with the flight; Close waits for it
+	f.driver++
+	driver := f.driver
+	s.later(func() { go f.goOn(at, out, driver) }) // ends with the flight; Close waits for it
 }
 
 // goOn drives a flight whose attempt was abandoned.
-func (f *flight) goOn(at *attempt, out outcome) {
-	f.onOwnGoroutine(func() { f.goOnWithout(at, out) })
+func (f *flight) goOn(at *attempt, out outcome, driver uint16) {
+	f.onOwnGoroutine(driver, func() { f.goOnWithout(at, out) })
 }
 
 func (f *flight) goOnWithout(at *attempt, out outcome) {

@@ -42,6 +42,7 @@ type flight struct {
 	terms              // its first caller's, with the longest timeouts of all
 
 	attempts   int32
+	driver     uint16 // which of the goroutines drives it that were given it, one after the other
 	state      flightState
 	refusedOp  op   // Error.Op of refusal
 	lone       bool // runs on its only caller's goroutine

@@ -191,3 +191,121 @@ func TestX2StoryOfAHedgedTaskThatIsLeft(t *testing.T) {
 		require.Equal(t, told, story[len(story)-1].Attempt, "task %d: %v", seq, story)
 	}
 }
+
+// dyingBody ends its reader, and its closer.
+type dyingBody struct{ die func() }
+
+func (b dyingBody) Read([]byte) (int, error) { b.die(); return 0, nil }
+func (b dyingBody) Close() error             { b.die(); return nil }
+
+// TestX6ABodyThatDiesTwiceHoldsNoSlot: read, and then closed.
+func TestX6ABodyThatDiesTwiceHoldsNoSlot(t *testing.T) {
+	for how, die := range map[string]func(){"panic": func() { panic("body") }, "Goexit": runtime.Goexit} {
+		for way, r := range map[string]ax.Request{
+			"free": {}, "waits": {Tags: []string{"x"}}, "shared": {Dedupe: true}, "hedged": {Hedge: &ax.Hedge{After: fms}},
+		} {
+			t.Run(how+"/"+way, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s, err := ax.New(nil, ax.Config{MaxConcurrent: 1, Executor: ax.ExecutorFunc(func(_ context.Context, task *ax.Task) (*http.Response, error) {
+						if task.URL() == at("/dies") {
+							return &http.Response{StatusCode: 200, Body: dyingBody{die}, ContentLength: 5}, nil
+						}
+						return &http.Response{StatusCode: 200}, nil
+					})})
+					require.NoError(t, err)
+					r.URL = at("/dies")
+					go func() {
+						defer func() { _ = recover() }() // it goes on through a caller who is alone
+						s.Send(t.Context(), r)
+					}()
+					synctest.Wait()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_, err = s.Get(ctx, at("/next"))
+					require.NoError(t, err)
+					qCloses(t, s)
+				})
+			})
+		}
+	}
+}
+
+// TestX6AnExecutorLeftBehindEndsOnlyItself: its flight has gone on without it.
+func TestX6AnExecutorLeftBehindEndsOnlyItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		s, err := ax.New(nil, ax.Config{
+			Retry: &ax.Retry{Max: 2, BaseDelay: 10 * time.Second, MaxDelay: 10 * time.Second},
+			Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
+				if calls.Add(1) == 1 {
+					time.Sleep(200 * fms) // deaf to its timeout
+					runtime.Goexit()
+				}
+				return &http.Response{StatusCode: 200}, nil
+			}),
+		})
+		require.NoError(t, err)
+		r, err := s.Send(t.Context(), ax.Request{URL: at("/"), Dedupe: true, AttemptTimeout: 100 * fms})
+		require.NoError(t, err)
+		require.Equal(t, 2, r.Attempts)
+		qCloses(t, s)
+	})
+}
+
+// TestX6GoexitInDryRunLeavesNoGhost in the queue.
+func TestX6GoexitInDryRunLeavesNoGhost(t *testing.T) {
+	for _, kind := range []ax.EventKind{ax.EventSubmitted, ax.EventStarted, ax.EventAttemptDone, ax.EventSucceeded} {
+		t.Run(kind.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var once atomic.Bool
+				s, err := ax.New(nil, ax.Config{DryRun: true, MaxConcurrent: 1, Executor: ax.ExecutorFunc(qNoop), OnEvent: func(e ax.Event) {
+					if e.Kind == kind && once.CompareAndSwap(false, true) {
+						runtime.Goexit()
+					}
+				}})
+				require.NoError(t, err)
+				go s.Get(t.Context(), at("/"))
+				time.Sleep(time.Second)
+				_, err = s.Get(t.Context(), at("/next"))
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				require.Zero(t, s.Stats().Would.Queued)
+				qCloses(t, s)
+			})
+		})
+	}
+}
+
+// TestX6GoexitInALanesEventBetweenTwoAttempts of a hedged task: neither is lost.
+func TestX6GoexitInALanesEventBetweenTwoAttempts(t *testing.T) {
+	for _, dedupe := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dedupe=%v", dedupe), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var calls atomic.Int32
+				s, err := ax.New(nil, ax.Config{
+					MaxConcurrent: 2,
+					Hosts:         &ax.Lane{Retry: &ax.Retry{Max: 1, Budget: 1}, Hedge: &ax.Hedge{After: 10 * fms}, Breaker: &ax.Breaker{Window: 1, MinCalls: 1}},
+					OnEvent: func(e ax.Event) {
+						if e.Kind == ax.EventBreakerOpened {
+							runtime.Goexit()
+						}
+					},
+					Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
+						if calls.Add(1) == 1 {
+							time.Sleep(50 * fms)
+							return nil, errors.New("broken")
+						}
+						time.Sleep(time.Second)
+						return &http.Response{StatusCode: 200}, nil
+					}),
+				})
+				require.NoError(t, err)
+				r, err := s.Send(t.Context(), ax.Request{URL: at("/"), Dedupe: dedupe})
+				require.NoError(t, err)
+				require.Equal(t, 200, r.StatusCode)
+				require.Zero(t, s.Stats().Active)
+				qCloses(t, s)
+			})
+		})
+	}
+}

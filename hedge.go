@@ -139,10 +139,10 @@ func (a *attempt) timedByFlight() bool {
 
 // tryInto is try on a goroutine of its own: a panic, too, is an outcome.
 func (f *flight) tryInto(at *attempt, results chan<- landed) {
-	out := outcome{err: errAttemptAborted, final: true}
+	out := outcome{err: errAttemptAborted, final: true, crashed: true}
 	defer func() {
 		if v := recover(); v != nil {
-			out = outcome{err: newPanicError(v), final: true}
+			out = outcome{err: newPanicError(v), final: true, crashed: true}
 		}
 		results <- landed{at, out}
 	}()
@@ -153,7 +153,7 @@ func (f *flight) tryInto(at *attempt, results chan<- landed) {
 // room for it and nothing else forbids it.
 func (s *Scheduler) askHedge(f *flight) *hedge {
 	s.mu.Lock()
-	defer s.unlock()
+	defer s.unlockApart()
 	now := s.now()
 	if f.state != flightRunning || s.state == lifeClosed || !f.lane.retries.allow(now, f.retryRatio()) || f.lane.rejects(now) {
 		return nil
@@ -168,6 +168,21 @@ func (s *Scheduler) askHedge(f *flight) *hedge {
 	s.pushLocked(&h.wait, now)
 	s.dispatchLocked(now)
 	return h
+}
+
+// unlockApart is unlock for who has two attempts to look after: users' code that
+// follows runs on another goroutine, so that it cannot end this one.
+func (s *Scheduler) unlockApart() {
+	if len(s.todo) == 0 {
+		s.unlock()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.unlock()
+	}()
+	<-done
 }
 
 // abortHedgeLocked ends the second attempt, queued or running.
@@ -197,7 +212,7 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 		f.unsendLocked(other)
 	}
 	s.dispatchLocked(now)
-	s.unlock()
+	s.unlockApart()
 	other.cancel(context.Canceled, errHedgeLost)
 	if running > 0 {
 		go func() { s.finishLoser(<-results) }() // ends with the attempt, which has just been cancelled
@@ -210,7 +225,7 @@ func (s *Scheduler) countUnsent(f *flight, l landed) {
 	if l.out.unsent {
 		f.unsendLocked(l.at)
 	}
-	s.unlock()
+	s.unlockApart()
 }
 
 // leaveDeaf leaves attempts that do not notice their end to themselves. They keep
@@ -229,7 +244,7 @@ func (s *Scheduler) leaveDeaf(f *flight, running []*attempt, h *hedge, results <
 	stand.stage.begin() // as first has
 	f.at = stand
 	s.dispatchLocked(now)
-	s.unlock()
+	s.unlockApart()
 	out.arrived, out.took = now, first.lasted(now)
 	go func() { // ends with the attempts; Close waits for them
 		for range running {
@@ -249,8 +264,11 @@ func (s *Scheduler) finishLoser(l landed) {
 	}
 	s.mu.Lock()
 	now := s.now()
+	if l.out.crashed {
+		s.laterUser(l.at.closeAnswer)
+	}
 	s.recordLocked(l.at, &l.out, now)
 	s.giveBackLocked(&l.at.hold, now)
 	s.dispatchLocked(now)
-	s.unlock()
+	s.unlockApart()
 }

@@ -27,6 +27,7 @@ type outcome struct {
 	final   bool // err is the caller's own, or ax's: no retry
 	caller  bool // the caller is gone
 	unsent  bool // the executor has not been called
+	crashed bool // it has not returned: what it has answered is to be closed
 	again   bool // and is to be, with another grant
 	took    time.Duration
 	waited  time.Duration // of the flight so far
@@ -102,7 +103,7 @@ func (c *caller) through(f *flight, do func()) {
 	defer func() {
 		if !returned {
 			if f != nil {
-				f.s.endAborted(f, errAttemptAborted)
+				f.s.endAborted(f, 0, errAttemptAborted)
 			}
 			c.finish()
 		}
@@ -139,12 +140,12 @@ func (f *flight) awaitCaller(c *caller) signal {
 func (f *flight) run(sig signal) {
 	roomForExecutor()
 	ready := f.wait.ready
-	f.onOwnGoroutine(func() { f.drive(sig, func() signal { return <-ready }) })
+	f.onOwnGoroutine(0, func() { f.drive(sig, func() signal { return <-ready }) })
 }
 
 // onOwnGoroutine gives all callers an end also if do does not return: beside the
 // attempts, users' code runs in fallbacks and OnEvent.
-func (f *flight) onOwnGoroutine(do func()) {
+func (f *flight) onOwnGoroutine(driver uint16, do func()) {
 	returned := false
 	defer func() {
 		if returned {
@@ -154,7 +155,7 @@ func (f *flight) onOwnGoroutine(do func()) {
 		if v := recover(); v != nil {
 			err = newPanicError(v)
 		}
-		f.s.endAborted(f, err)
+		f.s.endAborted(f, driver, err)
 	}()
 	do()
 	returned = true
@@ -211,8 +212,7 @@ func (f *flight) guard(first *attempt, do func() (*attempt, outcome)) (at *attem
 		}
 		if !f.lone {
 			if v := recover(); v != nil {
-				at.closeAnswer()
-				out = outcome{err: newPanicError(v), final: true}
+				out = outcome{err: newPanicError(v), final: true, crashed: true}
 				return // drive goes on with it
 			}
 		}
@@ -225,8 +225,7 @@ func (f *flight) guard(first *attempt, do func() (*attempt, outcome)) (at *attem
 
 // crashed ends a flight whose attempt did not return.
 func (f *flight) crashed(at *attempt) {
-	at.closeAnswer()
-	if f.s.finishAttempt(f, at, outcome{err: errAttemptAborted, final: true}) == verdictFinal {
+	if f.s.finishAttempt(f, at, outcome{err: errAttemptAborted, final: true, crashed: true}) == verdictFinal {
 		f.settle()
 	}
 }

@@ -357,10 +357,14 @@ func lastAnswer(p *payload) *Response {
 // newPanicError is what a recovered panic is turned into, on its goroutine.
 func newPanicError(v any) error { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// endAborted ends a flight whose goroutine is about to end under it: perhaps on the way
-// to another attempt, by a listener.
-func (s *Scheduler) endAborted(f *flight, err error) {
+// endAborted ends a flight whose driver is about to end under it: perhaps on the way
+// to another attempt, by a listener. One that has been left behind ends nothing.
+func (s *Scheduler) endAborted(f *flight, driver uint16, err error) {
 	s.mu.Lock()
+	if f.driver != driver {
+		s.unlock()
+		return
+	}
 	now := s.now()
 	s.undoLocked(f, now)
 	s.completeLocked(f, &result{kind: EventFailed, op: opAttempt, attempts: f.attempts, err: err}, now)
@@ -383,6 +387,7 @@ func (s *Scheduler) undoLocked(f *flight, now instant) {
 			return
 		}
 		s.giveBackLocked(&f.at.hold, now)
+		f.hauntedLocked(&outcome{})
 		if f.state == flightRunning {
 			f.unsendLocked(f.at)
 			s.silenceLocked(f)
