@@ -308,13 +308,13 @@ func (s *Scheduler) abandonLocked(f *flight, at *attempt, now instant) {
 	out := at.ended(err, cause)
 	out.arrived = now
 	out.took = at.lasted(now)
-	f.driver++
-	driver := f.driver
+	f.extras().driver++
+	driver := f.more.driver
 	s.later(func() { go f.goOn(at, out, driver) }) // ends with the flight; Close waits for it
 }
 
 // goOn drives a flight whose attempt was abandoned.
-func (f *flight) goOn(at *attempt, out outcome, driver uint16) {
+func (f *flight) goOn(at *attempt, out outcome, driver int) {
 	f.onOwnGoroutine(driver, func() { f.goOnWithout(at, out) })
 }
 

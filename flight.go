@@ -42,7 +42,6 @@ type flight struct {
 	terms              // its first caller's, with the longest timeouts of all
 
 	attempts   int32
-	driver     uint16 // which of the goroutines drives it that were given it, one after the other
 	state      flightState
 	refusedOp  op   // Error.Op of refusal
 	lone       bool // runs on its only caller's goroutine
@@ -93,6 +92,7 @@ type flightExtras struct {
 	quit   func()                          // ends that
 	hedge  *hedge
 	ghost  *ghost
+	driver int // which of the goroutines drives it that were given it, one after the other
 }
 
 // extras makes room for what few flights have.

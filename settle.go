@@ -359,9 +359,9 @@ func newPanicError(v any) error { return &PanicError{Value: v, Stack: debug.Stac
 
 // endAborted ends a flight whose driver is about to end under it: perhaps on the way
 // to another attempt, by a listener. One that has been left behind ends nothing.
-func (s *Scheduler) endAborted(f *flight, driver uint16, err error) {
+func (s *Scheduler) endAborted(f *flight, driver int, err error) {
 	s.mu.Lock()
-	if f.driver != driver {
+	if m := f.more; m != nil && m.driver != driver {
 		s.unlock()
 		return
 	}
