@@ -308,8 +308,8 @@ func (s *Scheduler) abandonLocked(f *flight, at *attempt, now instant) {
 	out := at.ended(err, cause)
 	out.arrived = now
 	out.took = at.lasted(now)
-	f.extras().driver++
-	driver := f.more.driver
+	f.buf.driver++
+	driver := f.buf.driver
 	s.later(func() { go f.goOn(at, out, driver) }) // ends with the flight; Close waits for it
 }
 

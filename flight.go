@@ -75,14 +75,16 @@ func termsOf(want *Hints, l *lane) terms {
 	}
 }
 
-// buffers is what a flight needs once it runs: but for the alarm, its goroutine's
-// alone.
+// buffers is what a flight needs once it runs: most of it its goroutine's alone.
 type buffers struct {
 	out   outcome // of the last attempt
 	res   result
 	pay   payload
-	alarm alarm   // attempt timeout, backoff, QueueTimeout of a retry; guarded by s.mu
 	first attempt // room for it
+
+	// Guarded by s.mu:
+	alarm  alarm // attempt timeout, backoff, QueueTimeout of a retry
+	driver int   // which of the goroutines drives it that were given it, one after the other
 }
 
 // flightExtras is what few flights have.
@@ -92,7 +94,6 @@ type flightExtras struct {
 	quit   func()                          // ends that
 	hedge  *hedge
 	ghost  *ghost
-	driver int // which of the goroutines drives it that were given it, one after the other
 }
 
 // extras makes room for what few flights have.

@@ -361,7 +361,7 @@ func newPanicError(v any) error { return &PanicError{Value: v, Stack: debug.Stac
 // to another attempt, by a listener. One that has been left behind ends nothing.
 func (s *Scheduler) endAborted(f *flight, driver int, err error) {
 	s.mu.Lock()
-	if m := f.more; m != nil && m.driver != driver {
+	if f.buf != nil && f.buf.driver != driver {
 		s.unlock()
 		return
 	}
