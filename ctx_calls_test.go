@@ -31,8 +31,7 @@ func (c askingCtx) AfterFunc(f func()) func() bool {
 
 // TestNoCtxIsAskedUnderTheMutex, whatever becomes of its task.
 func TestNoCtxIsAskedUnderTheMutex(t *testing.T) {
-	var s *ax.Scheduler
-	s = qReal(t, ax.Config{MaxConcurrent: 1, Retry: &ax.Retry{Max: 1, BaseDelay: time.Millisecond}}, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
+	s := qReal(t, ax.Config{MaxConcurrent: 1, Retry: &ax.Retry{Max: 1, BaseDelay: time.Millisecond}}, func(ctx context.Context, task *ax.Task) (*http.Response, error) {
 		switch task.URL() {
 		case at("/hangs"):
 			<-ctx.Done()
