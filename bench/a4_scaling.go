@@ -23,6 +23,7 @@ func scalingGate(e effort) experiment {
 		id:      "a4",
 		title:   "Scaling: 64 callers against 1",
 		about:   "The calls of a1 by one caller, then by 64 at once on all processors. The time is that of the whole load over the number of calls: with two processors and no contention the ratio is 0.5.",
+		short:   shortScaling,
 		columns: []metric{scaling}, rounds: e.rounds(20),
 		groups: []group{g},
 		marks:  []mark{atMost(1.6, contender{"all", axLabel, scaling})},

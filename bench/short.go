@@ -13,6 +13,8 @@ const (
 	shortFull = "each call passes the mutex twice, to queue and to hand its slot on, and the second time everything is decided that makes the gate what it is: order by rank over lanes and owners, tokens, breaker, and the books of Stats and Advice. On one processor that is a third of the time, memory a fifth, switching goroutines a fifth; on two processors waiting for the mutex comes on top. x/sync's semaphore has a list and a counter. " +
 		"What helped: nothing is allocated while the mutex is held, what follows is done after it, empty limits and the nobody of all owners cost a comparison. A queue without the mutex was given up: rank, cancel and re-ranking would need one of its own. A lock that spins in place of the mutex would take a fifth off here, and the processor from everybody else."
 
+	shortScaling = "the calls of 64 callers need both processors at once: another process that takes one of them for a moment doubles a round, and the interval is as wide as the machine is noisy. What does not scale of a free call is the lock of the token bucket, as in the stack by hand."
+
 	shortHeap = "at a million items every level below the seventh misses the cache, for the children and for the place that each moved item must know. The children of a node share two cache lines with nobody else; container/heap must also look into the items for their keys."
 
 	shortHerd = "a caller is a task with a number, a rank, events and an end of its own that Stats counts, and gets a response that nobody else holds; copies alone make DoChan a fifth to a half slower. A sixth of it is copying headers, an eighth the stack that the copy needs when it comes to it (4 KiB in place of 2), a tenth admission, a tenth the collector. " +
