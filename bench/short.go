@@ -24,7 +24,7 @@ const (
 
 	shortUrgent = "the interval is as wide as the machine is noisy: a wait is measured in parts of 20 ms, and another process that takes the processor for as long is a whole service time."
 
-	shortRate = "the share of an exact window is lost between the moment at which a window lets the next start happen and the one at which a timer's goroutine runs: a fraction of a millisecond for every window."
+	shortRate = "the share of an exact window is lost between the moment at which a window lets the next start happen and the one at which a timer's goroutine runs: a fraction of a millisecond for every window. The 201st start, where a round shows one, is the work's own reading of the clock: a goroutine that loses its processor between the moment that counts for the window and that reading seems to start later than it did, and the one a second after it too early. Rate.Guard is for whoever counts there."
 
 	shortMemory = "a waiting Do is a goroutine of 2 KiB stack and some 600 bytes of the runtime's, and 900 bytes of task, flight, channel and place in the queue. What helped: admission returns before the wait, so that it fits the first stack (4 KiB before); attempt and buffers come with the start; Calls of one context are watched together (834 B before)."
 
