@@ -72,7 +72,7 @@ func (n *heapNode[T]) queued() bool { return n.pos != 0 }
 // one, and as the keys lie in the slots, choosing among four of them touches two
 // cache lines and no node. Who is taken out of the middle leaves his slot, and with
 // it the order, as it is: it goes when it comes to the top, or with all its like when
-// they are more than the others. The zero heap is empty. Not safe for concurrent use.
+// they are more than the others or the heap would grow. The zero heap is empty. Not safe for concurrent use.
 type heap[T any] struct {
 	slots []heapSlot[T] // from heapRoot on
 	left  int           // slots whose node is gone; never the root
@@ -198,11 +198,14 @@ func (h *heap[T]) tidy() {
 	}
 }
 
+// oneByOne is how many in a row go so.
+const oneByOne = 16
+
 // clearRoot removes the root as long as its node is gone: one by one, or if that
 // goes on, and there are many, all at once.
 func (h *heap[T]) clearRoot() {
 	for n := 0; len(h.slots) > heapRoot && h.slots[heapRoot].node == nil; n++ {
-		if n == heapKeep && h.left > len(h.slots)/8 {
+		if n == oneByOne && h.left > len(h.slots)/8 {
 			h.sweep()
 			return
 		}

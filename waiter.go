@@ -143,6 +143,7 @@ func (s *Scheduler) fixQueueLocked(q *queue, now instant) {
 	s.fixLaneLocked(q.lane, now)
 }
 
+// fixLocked is the first half of that: the lane is to follow.
 func (q *queue) fixLocked() {
 	l := q.lane
 	best, _, ok := q.tasks.top()
