@@ -158,19 +158,15 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 // waits for just that.
 func (x *express) sent() {
 	s, l := x.at.s, x.lane
-	exact := s.rates.exact() || l.rates.exact()
-	if !exact && !x.heard {
+	if !x.heard && !s.rates.exact() && !l.rates.exact() {
 		return
 	}
-	x.at.began = s.now()
+	now, opened := s.called([...]*rateSet{s.rates, l.rates, nil})
+	x.at.began = now
 	if d := x.at.limit; d > 0 {
-		x.at.setDeadline(x.at.began.add(d))
+		x.at.setDeadline(now.add(d))
 	}
-	if exact {
-		s.rates.called(x.at.began)
-		l.rates.called(x.at.began)
-		s.handOn(l, l.gate.isGuarded() || s.gate.isGuarded())
-	}
+	s.handOn(l, opened && (l.gate.isGuarded() || s.gate.isGuarded()))
 }
 
 // tell tells an event of a task whose goroutine is the only one that knows it.

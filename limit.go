@@ -136,25 +136,19 @@ func (r *rateSet) takeTokens(now instant) bool {
 	return true
 }
 
-// called tells that the Executor is about to be called for a start taken before:
-// it counts until a span from now. Only exact sets need to know.
-func (r *rateSet) called(now instant) {
-	if !r.exact() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.calledLocked(now)
-}
-
-func (r *rateSet) calledLocked(now instant) {
+// calledLocked tells that the Executor is about to be called for a start taken
+// before: it counts until a span from now. Only exact sets need to know. opened
+// tells that a start that only this could bring about has a moment now.
+func (r *rateSet) calledLocked(now instant) (opened bool) {
 	if !r.exactLocked() {
-		return
+		return false
 	}
+	opened = r.due() == never
 	now = r.advance(now)
 	// Nothing is pending if windows came into force between take and call.
 	r.pending = max(0, r.pending-1)
 	r.log.add(now)
+	return opened
 }
 
 // giveBack returns a start that take was given taken for and that is not going

@@ -46,6 +46,16 @@ func requireWindow(t *testing.T, starts []instant, limit int, span time.Duration
 	}
 }
 
+// called is calledLocked for a set by itself.
+func (r *rateSet) called(now instant) (opened bool) {
+	if !r.exact() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calledLocked(now)
+}
+
 func TestRateSetEmptyAllowsEverything(t *testing.T) {
 	for name, r := range map[string]*rateSet{"nil": nil, "empty": testRates()} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +127,12 @@ func TestL2ExactUnderRandomTraffic(t *testing.T) {
 		callUntil := func(now instant) {
 			slices.Sort(pending)
 			for len(pending) > 0 && pending[0] <= now {
-				r.called(pending[0])
+				before := r.next(pending[0])
+				if r.called(pending[0]) {
+					require.Equal(t, never, before, "only a call could bring a start about")
+				} else {
+					require.Equal(t, max(before, r.latest), max(r.next(pending[0]), r.latest), "nobody needs to look again")
+				}
 				called = append(called, pending[0])
 				pending = pending[1:]
 			}

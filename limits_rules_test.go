@@ -5,11 +5,14 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/axsched/ax"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -190,6 +193,45 @@ func TestL2WindowIsExactAtTheWire(t *testing.T) {
 		qOK(t, qSubmit(t, ax.Request{URL: at("/1")}, ax.Request{URL: at("/2")}, ax.Request{URL: at("/3")})...)
 		require.Equal(t, []time.Duration{300 * qms, 1300 * qms, 2300 * qms}, t.Server.Times())
 	})
+}
+
+// By the moments that events tell, no window ever sees a start too many, however the
+// goroutines of those who start fare between grant and call.
+func TestL2WindowIsExactInRealTime(t *testing.T) {
+	const limit, per = 20, 50 * time.Millisecond
+	var mu sync.Mutex
+	var starts []time.Time
+	s, err := ax.New(nil, ax.Config{
+		Rate: []ax.Rate{{Limit: limit, Per: per}},
+		OnEvent: func(e ax.Event) {
+			if e.Kind == ax.EventStarted {
+				mu.Lock()
+				defer mu.Unlock()
+				starts = append(starts, e.Time)
+			}
+		},
+		Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		}),
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	task := ax.Must(ax.Request{URL: at("/")}.Task())
+	var callers sync.WaitGroup
+	for range 32 {
+		callers.Go(func() {
+			for range 10 {
+				_, err := s.Do(dBG, task)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	callers.Wait()
+	slices.SortFunc(starts, time.Time.Compare)
+	require.Len(t, starts, 320)
+	for i := limit; i < len(starts); i++ {
+		require.GreaterOrEqual(t, starts[i].Sub(starts[i-limit]), per, "start %d", i)
+	}
 }
 
 // A task that waits for a slot takes no token before it starts.

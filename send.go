@@ -13,27 +13,52 @@ func (s *Scheduler) sent(at *attempt) {
 	} else {
 		s.count.retries.Add(1)
 	}
+	at.hold.unsent = false
 	if !at.hold.exact {
-		at.hold.unsent = false
 		return
 	}
-	s.mu.Lock()
-	s.calledLocked(&at.hold, now)
-	s.unlock()
+	if _, opened := s.called(at.hold.rates(s)); opened {
+		s.mu.Lock()
+		s.openedLocked(&at.hold, s.now())
+		s.unlock()
+	}
 }
 
-// calledLocked tells the rates that a token taken has been used now.
-func (s *Scheduler) calledLocked(h *hold, now instant) {
-	if !h.unsent {
-		return
+// called tells rates that a token taken of each is used: the Executor is about to be
+// called. The clock is read when nobody can be in the way any more, since windows
+// do not see what passes from then until the call. opened tells that somebody who
+// could not start before, at no moment, may have one now.
+func (s *Scheduler) called(rates [3]*rateSet) (now instant, opened bool) {
+	var exact [len(rates)]bool
+	for i, r := range rates {
+		if exact[i] = r.exact(); exact[i] {
+			r.mu.Lock()
+		}
 	}
-	h.unsent = false
-	s.rates.called(now)
-	h.lane.rates.called(now)
-	h.owner.rates.called(now)
+	now = s.now()
+	for i, r := range rates {
+		if exact[i] {
+			opened = r.calledLocked(now) || opened
+			r.mu.Unlock()
+		}
+	}
+	return now, opened
+}
+
+// openedLocked lets those look again who wait for tokens that h used.
+func (s *Scheduler) openedLocked(h *hold, now instant) {
 	s.fixOwnerLocked(h.owner, now)
 	s.fixLaneLocked(h.lane, now)
 	s.dispatchLocked(now)
+}
+
+// calledLocked is called for who holds the mutex. Dispatch follows.
+func (s *Scheduler) calledLocked(h *hold, now instant) {
+	if h.unsent {
+		h.unsent = false
+		s.called(h.rates(s))
+		s.openedLocked(h, now)
+	}
 }
 
 // roomForExecutor makes the stack of a new goroutine as large as an http.Client
