@@ -20,7 +20,7 @@ func (d *chaos) config() Config {
 		Retry:     &Retry{Max: 3, BaseDelay: 50 * time.Millisecond, MaxDelay: 3 * time.Second, Budget: 0.5},
 		Breaker:   &Breaker{Window: 10, MinCalls: 5, OpenFor: 300 * time.Millisecond, Ramp: 500 * time.Millisecond, Probes: 1 + d.rnd.IntN(2)},
 		Lanes: []Lane{
-			{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 4, MaxQueue: 20, Rate: PerSecond(60)},
+			{Name: "a", Match: []string{"a.test"}, MaxConcurrent: 4, MaxQueue: 20, Rate: chaosNarrow(60)},
 			{Name: "b", Match: []string{"b.test"}, MaxConcurrent: 3},
 			{Name: "free", Match: []string{"free.test"}, NoBreaker: true},
 			{Name: "burst", Match: []string{"burst.test"}, MaxConcurrent: 4, Rate: []Rate{{Limit: chaosBurstRate, Burst: 5}}},

@@ -127,8 +127,11 @@ func (d *chaos) setLimits() {
 	if lane != "b" && (lane != "" || !d.swift) && d.rnd.IntN(2) == 0 {
 		l.Rate = PerSecond(20 + d.rnd.IntN(80))
 	}
-	if lane == "" && l.Rate != nil {
+	switch {
+	case lane == "" && l.Rate != nil:
 		l.Rate[0].Limit *= 3
+	case lane == "a" && l.Rate != nil:
+		l.Rate = chaosNarrow(l.Rate[0].Limit)
 	}
 	name := "lane " + lane
 	if lane == "" {

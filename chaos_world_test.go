@@ -57,6 +57,18 @@ type chaosTruth struct {
 	held                   instant // Pause; never = not
 }
 
+// chaosNarrow is a rate with a second window beside it, so narrow that all its starts
+// may be on their way to the executor at once.
+func chaosNarrow(perSecond int) []Rate {
+	return append(PerSecond(perSecond), Rate{Limit: chaosNarrowLimit, Per: chaosNarrowPer})
+}
+
+const (
+	chaosNarrowLane  = "lane a"
+	chaosNarrowLimit = 2
+	chaosNarrowPer   = 30 * time.Millisecond
+)
+
 // chaosBurstRate is the tokens a second of the one lane with a bucket.
 const chaosBurstRate = 50
 
@@ -205,6 +217,9 @@ func (w *chaosWorld) checkRates(wire *chaosWire) {
 			if first := t.starts[len(t.starts)-1-limit]; now.sub(first) < time.Second {
 				w.wrong("scope %q: %d starts since %v, limit %d", name, limit+1, time.Duration(first), limit)
 			}
+		}
+		if first := len(t.starts) - 1 - chaosNarrowLimit; name == chaosNarrowLane && first >= 0 && now.sub(t.starts[first]) < chaosNarrowPer {
+			w.wrong("scope %q: %d starts since %v, limit %d", name, chaosNarrowLimit+1, time.Duration(t.starts[first]), chaosNarrowLimit)
 		}
 		for len(t.starts) > 0 && now.sub(t.starts[0]) >= 2*time.Second {
 			t.starts = t.starts[1:]
