@@ -47,9 +47,10 @@ type breaker struct {
 	until  instant
 	recent tally // since it last closed; kept while open to tell why
 	probes []instant
-	hungAt instant // half-open: when the oldest probe in flight counts as failed
-	rise   ramp    // ramping
-	begun  int     // starts on the ramp
+	hungAt instant      // half-open: when the oldest probe in flight counts as failed
+	rise   ramp         // ramping
+	from   BreakerState // that it last opened from
+	begun  int          // starts on the ramp
 	moves  []BreakerState
 }
 
@@ -111,6 +112,9 @@ func (b *breaker) wakeAt() instant {
 
 // enter begins a generation.
 func (b *breaker) enter(at instant, s BreakerState) {
+	if s == BreakerOpen {
+		b.from = b.in
+	}
 	b.in = s
 	b.gen++
 	b.moves = append(b.moves, s)
@@ -280,6 +284,20 @@ func (b *breaker) force(now instant, m BreakerMode) {
 	} else {
 		b.recent.clear()
 	}
+}
+
+// openedBy says why the breaker is open.
+func (b *breaker) openedBy(now instant) string {
+	switch {
+	case b.mode == BreakerForceOpen:
+		return "ForceBreaker"
+	case b.from == BreakerHalfOpen:
+		return "a probe failed"
+	case b.from == BreakerRamping:
+		return "an attempt failed during the ramp"
+	}
+	failures, calls := b.recent.counts(now)
+	return fmt.Sprintf("%d of the last %d attempts failed", failures, calls)
 }
 
 // ramp is the way back to full, nil when the lane is not on it.

@@ -67,7 +67,7 @@ type Config struct {
 	// AgingStep keeps low priorities from starving: a waiting task rises by
 	// one level for every step it has waited, up to Urgent, and then stands
 	// behind those who were on that level before. 0 = 6s. Lanes and requests
-	// may override it. Not beside StrictPriority.
+	// may override it. With StrictPriority it has no effect.
 	AgingStep time.Duration
 
 	// StrictPriority turns aging off: the higher priority always goes first,
@@ -109,8 +109,8 @@ type Config struct {
 	Lanes []Lane
 
 	// Hosts is the template for the lane that every host outside Lanes gets of
-	// its own, named by its authority ("api.example.com", "127.0.0.1:8080").
-	// Its Name and Match must be empty. nil = lanes without limits that inherit
+	// its own, named by its authority without the scheme's own port
+	// ("api.example.com", also for https on 443; "127.0.0.1:8080"). Its Name and Match must be empty. nil = lanes without limits that inherit
 	// every policy. Such a lane is forgotten when that changes nothing.
 	Hosts *Lane
 
@@ -141,7 +141,7 @@ type Config struct {
 	OnEvent func(Event)
 
 	// Logger gets the few lines worth an operator's attention: breaker
-	// transitions, owners over their budget, bodies nobody closed, panics of
+	// transitions, pauses of lanes, owners over their budget, bodies nobody closed, panics of
 	// OnEvent, the Heartbeat. URLs in it carry no query values. nil = discard.
 	Logger *slog.Logger
 
@@ -171,7 +171,9 @@ const NoTimeout time.Duration = math.MaxInt64
 // Limits is what [Scheduler.SetLimits] puts in force for one lane or for the
 // whole scheduler. A field left zero keeps what is in force. Fewer slots than
 // are taken cancel nothing: starts wait until enough have ended. The history
-// of starts is kept, so that a new rate holds from the first moment.
+// of starts is kept as far as the old rates remember it, which is for their Per:
+// a new rate of the same span or a shorter one holds from the first moment. Where
+// there was none before, or one of a shorter span, it counts from what is known.
 type Limits struct {
 	// MaxConcurrent bounds the attempts in flight. 0 = keep; NoLimit lifts it.
 	MaxConcurrent int
@@ -184,14 +186,15 @@ type Limits struct {
 
 // Rate bounds the starts of attempts over time.
 //
-// With Burst 0 it is a quota, exact at the wire: at most Limit starts in any
-// window of Per, wherever that window begins, so that two neighbouring seconds
-// can never share a double burst. An entry counts from its grant until Per and
-// Guard have passed since the attempt was handed over, which costs a little of
-// the allowed rate and keeps the promise. With Burst of 1 or more it is a token
+// With Burst 0 it is a quota, exact where attempts are handed to the transport: at
+// most Limit starts in any window of Per, wherever that window begins, so that two
+// neighbouring seconds can never share a double burst. An entry counts from its
+// grant until Per and Guard have passed since the attempt was handed over, which
+// costs a little of the allowed rate and keeps the promise. What lies behind that,
+// a dial and a handshake most of all, is what Guard is for. With Burst of 1 or more it is a token
 // bucket as in golang.org/x/time/rate: on average Limit starts per Per, after a
-// quiet time up to Burst of them at once. Choose the quota for a server that
-// counts and refuses, the bucket for one that merely tires.
+// quiet time up to Burst of them at once. Choose the quota, with a Guard, for a
+// server that counts and refuses, the bucket for one that merely tires.
 //
 // Tokens are taken by a task that starts, never by one that waits.
 type Rate struct {
@@ -226,6 +229,13 @@ func Unlimited() []Rate { return []Rate{} }
 
 // Lane gives some traffic a queue, limits and policies of its own. What one
 // lane waits for delays no other.
+//
+// A server may close a lane for a while: by 429 or 503 with Retry-After, or by an
+// answer of any status that says that nothing is left of a quota and when it is
+// renewed (RateLimit, X-RateLimit-Remaining and -Reset, in seconds or as a moment).
+// Both are believed for at most Retry.MaxDelay, 30 s without a Retry;
+// [EventLanePaused] says which it was. Traffic with quotas of their own on one
+// host, such as one for each token, wants lanes of its own.
 //
 // Its limits apply beside the scheduler's: a start needs both. Its timeouts and
 // policies replace the scheduler's: 0 or nil inherits, a value replaces the
@@ -270,8 +280,8 @@ type Lane struct {
 	// MinRemaining replaces [Config.MinRemaining]. 0 = inherit; NoTimeout =
 	// any time left is enough.
 	MinRemaining time.Duration
-	// AgingStep replaces [Config.AgingStep]. 0 = inherit. Not beside
-	// [Config.StrictPriority].
+	// AgingStep replaces [Config.AgingStep]. 0 = inherit. With
+	// [Config.StrictPriority] it has no effect.
 	AgingStep time.Duration
 
 	// Retry replaces [Config.Retry]. nil = inherit; see NoRetry.

@@ -23,7 +23,7 @@ func (s *Scheduler) coolLocked(c *caller, owner string, now instant) error {
 	switch {
 	case have == nil:
 	case have.running != nil:
-		return hinted(coolingDown(0), have.length)
+		return coolingDown(0)
 	case have.until > now:
 		return hinted(coolingDown(have.until.sub(now)), have.until.sub(now))
 	}

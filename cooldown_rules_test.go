@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/axsched/ax"
@@ -40,6 +41,22 @@ func TestD0CooldownRefusesWhileRunningAndAfter(t *testing.T) {
 		require.Equal(t, 201, t.Do(t.Context(), order).Status())
 		require.Equal(t, 3, t.Server.Count())
 		require.EqualValues(t, 4, t.S.Stats().Rejected)
+	})
+}
+
+// When the one that runs will end, nobody knows.
+func TestCooldownOfARunningTaskNamesNoMoment(t *testing.T) {
+	bubble(t, ax.Config{}, func(t *tester) {
+		t.Server.Reply = after(10*fsec, 200, "")
+		r := ax.Request{URL: at("/"), Cooldown: fsec}
+		first := t.Go(dBG, r)
+		synctest.Wait()
+		e := fError(t, t.Do(dBG, r).Err)
+		require.ErrorIs(t, e, ax.ErrCooldown)
+		require.Zero(t, e.RetryAfter)
+		require.NoError(t, (<-first).Err)
+		time.Sleep(300 * fms)
+		require.Equal(t, 700*fms, fError(t, t.Do(dBG, r).Err).RetryAfter)
 	})
 }
 

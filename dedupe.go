@@ -118,6 +118,9 @@ func (s *Scheduler) joinLocked(have *flight, c *caller, want *Hints, now instant
 	}
 	have.callers.add(c)
 	c.joint.terms = mine
+	if fb := c.task.fallbackIn(c.lane); fb != nil && have.task.fallbackIn(have.lane) == nil {
+		have.lent.CompareAndSwap(nil, fb)
+	}
 	if d := mine.attemptTimeout; have.attemptTimeout > 0 && (d == 0 || d > have.attemptTimeout) {
 		s.extendLocked(have, d, now)
 	}

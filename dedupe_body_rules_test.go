@@ -15,6 +15,72 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// What a server gives to one visitor, a session most of all, no other gets, though no
+// header of theirs tells them apart.
+func TestD4SetCookieIsOnePersons(t *testing.T) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}, Fallback: &ax.Fallback{Stale: time.Hour}}, func(t *tester) {
+		visitors := 0
+		t.Server.Reply = func(h *hit) (*http.Response, error) {
+			if err := h.Sleep(time.Second); err != nil {
+				return nil, err
+			}
+			if t.At() > 10*time.Minute {
+				return reply(503, "down", "Set-Cookie: sid=down"), nil
+			}
+			if h.URL.Path == "/" {
+				return reply(302, "", "Location: /home", "Set-Cookie: first=1"), nil
+			}
+			visitors++
+			return reply(200, "hello", fmt.Sprintf("Set-Cookie: sid=%d", visitors), "Etag: x"), nil
+		}
+		var all []<-chan result
+		for range 3 {
+			all = append(all, t.Go(dBG, dGet("/")))
+			synctest.Wait()
+		}
+		cookies := func(r result) (n int) {
+			require.NoError(t, r.Err)
+			require.Equal(t, "hello", fBody(t, r))
+			require.Equal(t, "x", r.Resp.Header.Get("Etag"))
+			for resp := r.Resp.Response; resp != nil; resp = resp.Request.Response {
+				n += len(resp.Cookies())
+			}
+			return n
+		}
+		require.Equal(t, 2, cookies(<-all[0]), "the one whose request it was")
+		require.Zero(t, cookies(<-all[1]))
+		require.Zero(t, cookies(<-all[2]))
+		window := t.Do(dBG, dGet("/"))
+		require.Equal(t, ax.FromWindow, window.Resp.Source)
+		require.Zero(t, cookies(window))
+		t.Until(11 * time.Minute)
+		stale := t.Do(dBG, dGet("/"))
+		require.Equal(t, ax.FromStale, stale.Resp.Source)
+		require.Zero(t, cookies(stale))
+		require.Equal(t, 1, visitors)
+	})
+}
+
+// Who is left alone with an answer is the only one to get it.
+func TestD4SetCookieOfALoneSharer(t *testing.T) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(t *tester) {
+		t.Server.Reply = func(h *hit) (*http.Response, error) {
+			if err := h.Sleep(time.Second); err != nil {
+				return nil, err
+			}
+			return reply(200, "", "Set-Cookie: sid=1"), nil
+		}
+		ctx, cancel := context.WithCancel(dBG)
+		first := t.Go(ctx, dGet("/"))
+		synctest.Wait()
+		second := t.Go(dBG, dGet("/"))
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, (<-first).Err, context.Canceled)
+		require.Len(t, (<-second).Resp.Cookies(), 1)
+	})
+}
+
 // TestD4EachOwnsHeaderAndBody: what one caller does to its answer, none other sees.
 func TestD4EachOwnsHeaderAndBody(t *testing.T) {
 	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}}, func(t *tester) {

@@ -420,8 +420,8 @@ func (s *Scheduler) pauseOverLocked(l *lane, now instant) {
 	l.spread = newSpread(now, l.rates.rates(), l.full())
 }
 
-// pauseLocked closes l until t: its server asked for it.
-func (s *Scheduler) pauseLocked(l *lane, t, now instant) {
+// pauseLocked closes l until t: its server asked for it, by what why says.
+func (s *Scheduler) pauseLocked(l *lane, t instant, why string, now instant) {
 	if t <= l.until || t <= now {
 		return
 	}
@@ -429,7 +429,7 @@ func (s *Scheduler) pauseLocked(l *lane, t, now instant) {
 	if !l.paused {
 		l.paused = true
 	}
-	s.laneEventLocked(l.name, Event{Kind: EventLanePaused, Delay: t.sub(now)}, now)
+	s.laneEventLocked(l.name, Event{Kind: EventLanePaused, Delay: t.sub(now), Reason: why}, now)
 	s.tellPauser(l.name, t)
 	s.strandLocked(l, now)
 	s.fixLaneLocked(l, now)

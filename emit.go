@@ -223,14 +223,26 @@ func (s *Scheduler) heard() bool { return s.listeners.Load() != nil }
 
 // leader is the best-ranked caller, in whose name a flight's events are told; nil
 // if nobody listens or nobody is left.
-func (f *flight) leader() *caller {
+func (f *flight) leader() *caller { return f.leaderOf(func(*caller) bool { return true }) }
+
+// leaderOf is the best-ranked of those callers.
+func (f *flight) leaderOf(those func(*caller) bool) (best *caller) {
 	s := f.s
 	if !s.heard() {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return f.callers.best()
+	if c := f.callers.best(); c == nil || those(c) {
+		return c
+	}
+	f.callers.each(func(c *caller) bool {
+		if those(c) && (best == nil || c.rank.before(best.rank)) {
+			best = c
+		}
+		return true
+	})
+	return best
 }
 
 // tellLeader tells an event of a flight.
@@ -380,6 +392,9 @@ func (s *Scheduler) laneEventLocked(name string, e Event, now instant) {
 		attrs := []any{"lane", cmp.Or(e.Lane, "all lanes")}
 		if e.Delay > 0 {
 			attrs = append(attrs, "for", e.Delay)
+		}
+		if e.Reason != "" {
+			attrs = append(attrs, "because", e.Reason)
 		}
 		level := slog.LevelInfo
 		if e.Kind == EventBreakerOpened {

@@ -48,7 +48,8 @@ var (
 	ErrSuperseded = errors.New("ax: superseded by a newer task")
 
 	// ErrCooldown: the same task is running, or ended less than
-	// [Request.Cooldown] ago. Error.RetryAfter tells when it may come again.
+	// [Request.Cooldown] ago. Error.RetryAfter tells when it may come again, once it
+	// has ended.
 	ErrCooldown = errors.New("ax: same task is running or cooling down")
 
 	// ErrWouldWait: the task has NoWait, or is nested in an attempt, and could

@@ -105,7 +105,8 @@ type Event struct {
 	Status int
 	// Source tells where an end's response came from.
 	Source Source
-	// Reason is what a queued task waits for, such as "a token of its lane".
+	// Reason is what a queued task waits for, such as "a token of its lane", or
+	// why a breaker opened or a lane paused: "4 of the last 10 attempts failed".
 	Reason string
 	// Err is what went wrong; in an end it is what Do returns.
 	Err error

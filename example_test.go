@@ -49,8 +49,9 @@ func ExampleNew() {
 
 func ExampleRecommended() {
 	cfg := ax.Recommended()
-	cfg.QueueTimeout = 3 * time.Second // a host that is down keeps nobody longer …
-	cfg.Hosts.MaxQueue = 100           // … and does not fill the queue of the others
+	cfg.AttemptTimeout = 2 * time.Second // a server that hangs has failed
+	cfg.QueueTimeout = 3 * time.Second   // a host that is down keeps nobody longer …
+	cfg.Hosts.MaxQueue = 100             // … and does not fill the queue of the others
 
 	sched, err := ax.New(nil, cfg)
 	fmt.Println(sched != nil, err)
@@ -67,7 +68,7 @@ func ExampleConfig() {
 		Breaker:        &ax.Breaker{},
 		Lanes: []ax.Lane{
 			{Name: "search", Match: []string{"GET api.example.com/search"}, MaxConcurrent: 20},
-			{Name: "maps", Match: []string{"maps.example.com"}, Rate: ax.PerSecond(5)},
+			{Name: "maps", Match: []string{"maps.example.com"}, Rate: []ax.Rate{{Limit: 5, Guard: 50 * time.Millisecond}}},
 		},
 		Hosts: &ax.Lane{MaxConcurrent: 6}, // each host that is not listed
 	})

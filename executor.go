@@ -71,7 +71,7 @@ func (e *httpExecutor) Execute(ctx context.Context, t *Task) (*http.Response, er
 	}
 	resp, err := e.client.Do(req)
 	if err != nil {
-		return nil, clientVerdict(resp, err)
+		return nil, e.verdict(resp, err)
 	}
 	return resp, nil
 }
@@ -215,6 +215,7 @@ func (e *roundTripError) Unwrap() error { return e.err }
 // The same request would end the same way, so it is not worth a retry.
 type clientError struct {
 	resp *http.Response // whose redirect was refused, its body closed; or nil
+	own  bool           // by the user's CheckRedirect: the server did nothing wrong
 	err  error
 }
 
@@ -227,13 +228,13 @@ func (e *clientError) Error() string {
 
 func (e *clientError) Unwrap() error { return e.err }
 
-// clientVerdict says what an error of Client.Do means. resp is not nil if it comes
-// from CheckRedirect.
-func clientVerdict(resp *http.Response, err error) error {
+// verdict says what an error of Client.Do means. resp is not nil if it comes from
+// CheckRedirect, which without one of the user's own refuses nothing but loops.
+func (e *httpExecutor) verdict(resp *http.Response, err error) error {
 	err = flatten(err)
 	if resp != nil {
 		resp.Body = http.NoBody // closed by the client
-		return &clientError{resp, err}
+		return &clientError{resp, e.client.CheckRedirect != nil, err}
 	}
 	if marked, ok := err.(*roundTripError); ok {
 		return flatten(marked.err)
@@ -241,5 +242,5 @@ func clientVerdict(resp *http.Response, err error) error {
 	if timeout, ok := err.(interface{ Timeout() bool }); ok && timeout.Timeout() {
 		return err // Client.Timeout, which keeps no more than the text of its cause
 	}
-	return &clientError{nil, err}
+	return &clientError{nil, false, err}
 }

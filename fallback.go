@@ -9,21 +9,52 @@ import (
 	"time"
 )
 
-// fallbackPolicy is the task's own, else the lane's; nil = none.
-func (f *flight) fallbackPolicy() *Fallback {
+// fallbackIn is t's own, else that of the lane it is in; nil = none.
+func (t *Task) fallbackIn(l *lane) *Fallback {
 	switch {
-	case f.task.r.NoFallback || f.work() != nil: // an answer made of thin air has no T for Run
+	case t.r.NoFallback:
 		return nil
-	case f.task.r.Fallback != nil:
-		return f.task.r.Fallback
+	case t.r.Fallback != nil:
+		return t.r.Fallback
 	}
-	return f.lane.policy.fallback
+	return l.policy.fallback
+}
+
+// fallbackPolicy is the first caller's, or if that has none the one of another;
+// nil = none. Who has none is not given what it answers: see declineLocked.
+func (f *flight) fallbackPolicy() *Fallback {
+	if f.work() != nil { // an answer made of thin air has no T for Run
+		return nil
+	}
+	if own := f.task.fallbackIn(f.lane); own != nil {
+		return own
+	}
+	return f.lent.Load()
+}
+
+// declinesFallback tells a caller that is to see what became of the request itself.
+func (c *caller) declinesFallback() bool { return c.task.fallbackIn(c.lane) == nil }
+
+// declineLocked ends the callers of f that have no fallback with the result that
+// there was without one.
+func (s *Scheduler) declineLocked(f *flight, own *result, now instant) {
+	var all []*caller
+	f.callers.each(func(c *caller) bool {
+		if c.declinesFallback() {
+			all = append(all, c)
+		}
+		return true
+	})
+	for _, c := range all {
+		f.callers.remove(c)
+		s.endLocked(c, own, now)
+	}
 }
 
 // fallbackFor is what may answer in place of res, or nil.
 func (f *flight) fallbackFor(res *result) *Fallback {
 	fb := f.fallbackPolicy()
-	if fb == nil || res.kind == EventCanceled {
+	if fb == nil || res.kind == EventCanceled || res.stream != nil {
 		return nil
 	}
 	if f.attempts > 0 {
@@ -97,7 +128,9 @@ func (f *flight) fallBack(fb *Fallback, res *result) *result {
 func (f *flight) fellBack(got *result, from Source, cause error) *result {
 	got.kind, got.source, got.cause = EventSucceeded, from, cause
 	got.waited += f.waitedInAll()
-	f.tellLeader(nil, Event{Kind: EventFellBack, Source: from, Err: cause})
+	if c := f.leaderOf(func(c *caller) bool { return !c.declinesFallback() }); c != nil {
+		c.tell(Event{Kind: EventFellBack, Source: from, Err: cause})
+	}
 	return got
 }
 

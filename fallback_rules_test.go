@@ -3,8 +3,11 @@ package ax_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/axsched/ax"
@@ -279,6 +282,75 @@ func TestF7NoFallbackAndInheritance(t *testing.T) {
 }
 
 // TestF7SchedulerWideAlternateCannotLoop: it is refused by name, or ends after one hop.
+// A flight may have callers with a fallback and callers without. Each gets what it
+// would have got alone, whoever came first.
+func TestF7SharersWithoutFallbackSeeTheOutcome(t *testing.T) {
+	static := &ax.Fallback{Static: fStatic("made up")}
+	alternate := &ax.Fallback{Alternate: ax.Must(ax.Request{URL: "http://b.test/", Stream: true, NoFallback: true}.Task())}
+	for name, fb := range map[string]*ax.Fallback{"stale": {Stale: time.Hour}, "static": static, "streamed alternate": alternate} {
+		for _, way := range []string{"lane's", "its own"} {
+			for _, firstDeclines := range []bool{true, false} {
+				for _, breaks := range []bool{true, false} {
+					t.Run(fmt.Sprint(name, ", ", way, ", first declines: ", firstDeclines, ", breaks: ", breaks), func(t *testing.T) {
+						ev := &fEvents{}
+						cfg := ax.Config{OnEvent: ev.Add, Dedupe: &ax.Dedupe{}}
+						with, without := fGet("/"), fGet("/")
+						if way == "lane's" {
+							cfg.Fallback, without.NoFallback = fb, true
+						} else {
+							with.Fallback = fb
+						}
+						bubble(t, cfg, func(t *tester) {
+							down := fAnswer(503, "down")
+							if breaks {
+								down = fBreak(io.ErrUnexpectedEOF)
+							}
+							slowly := func(h *hit) (*http.Response, error) {
+								if err := h.Sleep(time.Second); err != nil {
+									return nil, err
+								}
+								return down(h)
+							}
+							t.Server.Reply = fHosts(map[string]fReply{"a.test": fScript(fAnswer(200, "good"), slowly), "b.test": fAnswer(200, "alternate")})
+							require.Equal(t, "good", fBody(t, t.Do(t.Context(), with)))
+							first, second := with, without
+							if firstDeclines {
+								first, second = without, with
+							}
+							a := t.Go(t.Context(), first)
+							synctest.Wait()
+							b := t.Go(t.Context(), second)
+							synctest.Wait()
+							c := t.Go(t.Context(), without)
+							fell, own := <-a, []result{<-b, <-c}
+							if firstDeclines {
+								fell, own[0] = own[0], fell
+							}
+							require.Equal(t, map[string]string{"stale": "good", "static": "made up", "streamed alternate": "alternate"}[name], fBody(t, fell))
+							require.Error(t, fell.Resp.Cause)
+							for _, r := range own {
+								if breaks {
+									require.ErrorIs(t, r.Err, io.ErrUnexpectedEOF)
+									require.Equal(t, 1, fError(t, r.Err).Attempts)
+									continue
+								}
+								require.Equal(t, 503, r.Status())
+								require.Equal(t, "down", fBody(t, r))
+								require.Contains(t, []ax.Source{ax.FromNetwork, ax.FromFlight}, r.Resp.Source)
+							}
+							require.Equal(t, 2, len(fHostHits(t, "a.test")), "they shared")
+							require.EqualValues(t, 1, t.S.Stats().Fallbacks)
+							fellBack := ev.Of(ax.EventFellBack)
+							require.Len(t, fellBack, 1)
+							require.Equal(t, fell.Resp.Seq, fellBack[0].Seq, "told of the one who fell back")
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
 func TestF7SchedulerWideAlternateCannotLoop(t *testing.T) {
 	cfg := ax.Config{Fallback: &ax.Fallback{Alternate: fAlt("b.test", nil)}}
 	if _, err := ax.New(nil, cfg); err != nil {

@@ -229,15 +229,16 @@ func (s *Scheduler) heedLocked(at *attempt, out *outcome, now instant) {
 		longest = p.MaxDelay
 	}
 	var pause time.Duration
+	why := "Retry-After"
 	switch out.status() {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		pause = out.retry.after
 	}
-	if reset, ok := quotaReset(out.resp.Header, s.wall(now)); ok {
-		pause = max(pause, reset)
+	if reset, _ := quotaReset(out.resp.Header, s.wall(now)); reset > pause {
+		pause, why = reset, "no quota left until its reset"
 	}
 	if pause > 0 {
-		s.pauseLocked(l, out.arrived.add(min(pause, longest)), now)
+		s.pauseLocked(l, out.arrived.add(min(pause, longest)), why, now)
 	}
 }
 

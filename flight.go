@@ -2,6 +2,7 @@ package ax
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,7 +32,8 @@ type flight struct {
 	rank   rank // the best of its callers'
 
 	callers    callerSet
-	key        *flightKey // nil = nobody can share it
+	lent       atomic.Pointer[Fallback] // of one who joined, if the first caller has none
+	key        *flightKey               // nil = nobody can share it
 	waited     time.Duration
 	at         *attempt // the running or the latest
 	answer     *payload // the last answer seen

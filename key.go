@@ -84,7 +84,8 @@ func alwaysIgnored(name string) bool {
 // URL, Host, body, Owner and every header but User-Agent, Traceparent, Tracestate,
 // Baggage, X-Request-Id and Idempotency-Key; the order of query names, of header
 // names and of the names in JSON objects makes no difference, nor does white space
-// in JSON. A DedupeKey takes the place of all but the Owner.
+// in JSON. A DedupeKey takes the place of all but the Owner. Tasks of different lanes
+// share no attempt, whatever their keys.
 func (t *Task) Key() string {
 	if !t.shares() {
 		return ""

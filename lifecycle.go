@@ -173,7 +173,10 @@ func (s *Scheduler) tellMovesLocked(l *lane, moves []BreakerState, now instant) 
 			e.Delay = until.sub(now)
 			s.tellPauser(l.name, until)
 		}
-		if state == BreakerRamping {
+		switch state {
+		case BreakerOpen:
+			e.Reason = l.brk.openedBy(now)
+		case BreakerRamping:
 			e.Delay = l.policy.breaker.Ramp
 		}
 		s.laneEventLocked(l.name, e, now)

@@ -11,7 +11,15 @@ import (
 // keys. Only GET and HEAD are shared unless a task asks for it with
 // [Request.Dedupe] or [Request.DedupeKey]; see [Task.Key] for what makes two
 // tasks equal. Each caller gets a header map and a body of its own, and
-// leaving early hurts nobody. The zero value is a good one.
+// leaving early hurts nobody. Set-Cookie goes to the caller alone whose request
+// was sent: it may be the session of a visitor whom no header tells apart yet.
+//
+// What tasks share is one piece of work. It has the best rank and the longest
+// AttemptTimeout of all who share it, and the first one's Retry, NoRetry and
+// Prepare; each keeps its own ctx, deadline and QueueTimeout, and who must not
+// wait longer has a ctx that ends. Only those get a fallback's answer who have a
+// fallback. Whoever is to have a request of its own sets NoDedupe. The zero value
+// is a good one.
 type Dedupe struct {
 	// Window is how long a success is shared after it completed. Failures and
 	// answers that say "Cache-Control: no-store" are never kept. 0 = only while
@@ -94,7 +102,9 @@ func (j Jitter) String() string { return enumName("Jitter", int(j), "full", "equ
 //	closed → open → half-open → ramping → closed
 //
 // A failure is a transport error, an attempt timeout or a 5xx; any other answer
-// is a success. What the caller cancelled or ax refused counts for neither. One
+// is a success. What the caller cancelled or ax refused counts for neither, and
+// that includes a ctx's deadline and http.Client.Timeout: a server that hangs is
+// noticed only with an AttemptTimeout. One
 // failure while half-open or ramping opens it again. A Breaker is a value, each
 // lane keeps its own state; [Scheduler.ForceBreaker] overrides it. The zero
 // value is a good one.
@@ -206,7 +216,9 @@ func (a OverAction) String() string {
 //
 // The three are tried in order, each may be left out, but not all:
 // [Response.Source] says which one answered and [Response.Cause] why. If none
-// does, the caller gets the task's own outcome.
+// does, the caller gets the task's own outcome. Of tasks that share an attempt the
+// first one's counts, or if that has none another's; who has none gets the outcome
+// of the attempt.
 type Fallback struct {
 	// Alternate is another task, sent in place of this one with its own lane,
 	// retries and fallback. nil = none.

@@ -83,7 +83,8 @@ type Request struct {
 	Tags []string
 
 	// AttemptTimeout bounds each attempt: headers and body, of a stream the
-	// headers only. 0 = the lane's, then the scheduler's; NoTimeout = none.
+	// headers only. A shared attempt has the longest of its callers'. 0 = the
+	// lane's, then the scheduler's; NoTimeout = none.
 	AttemptTimeout time.Duration
 	// QueueTimeout bounds each wait for a turn; past it the task ends with
 	// ErrQueueTimeout. 0 = the lane's, then the scheduler's; NoTimeout = none.

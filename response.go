@@ -219,6 +219,18 @@ func cloneRequest(r *http.Request, ctx context.Context) *http.Request {
 	return c
 }
 
+// dropCookies takes out of a copy, and of the redirects that led to it, what its
+// server gave to the one who asked: a session that is nobody else's.
+func dropCookies(r *http.Response) {
+	for r != nil {
+		delete(r.Header, "Set-Cookie")
+		if r.Request == nil {
+			return
+		}
+		r = r.Request.Response
+	}
+}
+
 // memoryBody reads a body that is wholly in memory.
 type memoryBody struct {
 	b      []byte

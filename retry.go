@@ -82,6 +82,9 @@ func neutral(err error) bool {
 	if _, ok := errors.AsType[ownFault](err); ok {
 		return true
 	}
+	if c, ok := errors.AsType[*clientError](err); ok && c.own {
+		return true
+	}
 	f, ok := errors.AsType[*finalError](err)
 	return ok && f.unsent || refusal(err)
 }

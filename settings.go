@@ -27,7 +27,7 @@ func (s *Scheduler) hold(name string, held bool) error {
 		s.specialLocked()
 		e := Event{Kind: EventLaneResumed}
 		if held {
-			e.Kind = EventLanePaused
+			e.Kind, e.Reason = EventLanePaused, "Pause"
 		}
 		s.laneEventLocked("", e, now)
 		if held {
@@ -49,7 +49,7 @@ func (s *Scheduler) hold(name string, held bool) error {
 	switch {
 	case held && !l.paused:
 		l.paused = true
-		s.laneEventLocked(l.name, Event{Kind: EventLanePaused}, now)
+		s.laneEventLocked(l.name, Event{Kind: EventLanePaused, Reason: "Pause"}, now)
 	case held:
 	case l.until <= now:
 		l.paused = false
@@ -64,8 +64,10 @@ func (s *Scheduler) hold(name string, held bool) error {
 // SetLimits changes the limits of a lane, or with "" of the scheduler, while it
 // runs: what a raised limit allows starts at once, a lowered one ends nothing
 // that runs. Zero fields keep what is in force; NoLimit and Unlimited lift it.
-// The history of starts stays: a new rate counts the old starts too. A lane
-// given limits by hand is kept for good.
+// The history of starts stays: a new rate counts the old starts too, as far as
+// they are known; see [Limits]. The lane of a host is named as in [Config.Hosts],
+// seen or not: a name that no request leads to limits nothing. A lane given limits
+// by hand is kept for good.
 func (s *Scheduler) SetLimits(lane string, l Limits) error {
 	if err := invalid(l.validate("Limits")); err != nil {
 		return err

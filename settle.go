@@ -22,7 +22,10 @@ func (f *flight) settle() {
 		f.tellLeader(nil, Event{Kind: EventOverBudget, Err: f.refusal})
 	}
 	if fb := f.fallbackFor(res); fb != nil {
-		res = f.fallBack(fb, res)
+		own := res
+		if res = f.fallBack(fb, own); res != own {
+			res.own = own
+		}
 		if gone := f.goneResult(); gone != nil && res.source == FromNetwork {
 			res = gone
 		}
@@ -130,9 +133,16 @@ func (s *Scheduler) completeLocked(f *flight, res *result, now instant) {
 	if f.callers.len() > 1 {
 		res.panicked = nil
 	}
-	if res.stream != nil {
+	if own := res.own; own != nil {
+		own.shared, own.panicked = true, nil
+		s.declineLocked(f, own, now)
+	}
+	switch {
+	case res.stream != nil && f.callers.len() == 0:
+		s.dropResultLocked(res)
+	case res.stream != nil:
 		s.handOverLocked(f, res, now)
-	} else {
+	default:
 		for c := f.callers.pop(); c != nil; c = f.callers.pop() {
 			s.endLocked(c, res, now)
 		}
@@ -286,7 +296,11 @@ func (c *caller) answer() (*Response, error) {
 		r.Response = res.streamed
 		*res = result{kind: res.kind, attempts: res.attempts} // or it would keep the body from being found forgotten
 	case res.payload != nil:
-		r.Response = res.payload.readBy(&both.body, res.payload.head(res.shared, c.ctx), res.shared)
+		head := res.payload.head(res.shared, c.ctx)
+		if res.shared && (c.joined || r.Source == FromWindow || r.Source == FromStale) {
+			dropCookies(head)
+		}
+		r.Response = res.payload.readBy(&both.body, head, res.shared)
 	}
 	return r, nil
 }
@@ -299,6 +313,9 @@ func (c *caller) failure(res *result) *Error {
 	}
 	if res.last != nil {
 		e.Response = lastAnswer(res.last)
+		if c.joined {
+			dropCookies(e.Response.Response)
+		}
 		e.Response.Attempts = e.Attempts
 	}
 	return e

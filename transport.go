@@ -56,8 +56,19 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp := *r.Response
 	resp.Request = req
-	if r.Source == FromStale { // a copy of its own: RFC 9111 section 5.1
-		resp.Header.Set("Age", strconv.FormatInt(int64(r.Age/time.Second), 10))
+	if r.Source == FromStale { // with a header of its own
+		resp.Header.Set("Age", strconv.FormatInt(ageBefore(resp.Header)+int64(r.Age/time.Second), 10))
 	}
 	return &resp, nil
+}
+
+// ageBefore is the age in seconds that an answer already had when it arrived, which
+// adds to what it has since (RFC 9111, sections 4.2.3 and 5.1).
+func ageBefore(h http.Header) int64 {
+	const most = 1 << 31 // section 1.2.2: what is more counts as this
+	n, err := strconv.ParseUint(h.Get("Age"), 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0
+	}
+	return int64(min(n, most))
 }

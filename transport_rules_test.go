@@ -230,6 +230,62 @@ func TestTransportClientsOwnSettings(t *testing.T) {
 	})
 }
 
+// A redirect that the caller's own policy refuses says nothing about the server; one
+// that leads nowhere but in circles does.
+func TestF1RefusedRedirectIsNeutral(t *testing.T) {
+	for name, refuse := range map[string]func(*http.Request, []*http.Request) error{
+		"own policy": func(*http.Request, []*http.Request) error { return errors.New("not there") },
+		"loop":       nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := &server{start: time.Now(), Reply: fAnswer(302, "", "Location: /again")}
+				s, err := ax.New(&http.Client{Transport: srv, CheckRedirect: refuse}, ax.Config{
+					Retry: &ax.Retry{}, Breaker: &ax.Breaker{Window: 3, WhenOpen: ax.OpenReject},
+					Fallback: &ax.Fallback{Static: fStatic("made up")},
+				})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, s.Close()) }()
+				for range 3 {
+					resp, err := s.Get(dBG, at("/"))
+					if refuse == nil {
+						require.NoError(t, err)
+						require.Equal(t, ax.FromStatic, resp.Source)
+						continue
+					}
+					e := fError(t, err)
+					require.ErrorContains(t, e, "302 redirect not followed: not there")
+					require.Equal(t, 1, e.Attempts)
+				}
+				l := s.Stats().Lanes["a.test"]
+				if refuse == nil {
+					require.Equal(t, ax.BreakerOpen, l.Breaker)
+				} else {
+					require.Equal(t, ax.BreakerClosed, l.Breaker)
+					require.Zero(t, l.Failures)
+				}
+			})
+		})
+	}
+}
+
+// The Age of a stale answer counts what it had when it came.
+func TestTransportStaleAgeAddsUp(t *testing.T) {
+	for before, want := range map[string]string{"": "25", "100": "125", "nonsense": "25", "-3": "25", "99999999999999999999": "2147483673"} {
+		bubble(t, ax.Config{Fallback: &ax.Fallback{Stale: time.Hour}}, func(t *tester) {
+			t.Server.Reply = fScript(fAnswer(200, "good", "Age: "+before), fAnswer(503, "down"))
+			client := &http.Client{Transport: t.S.Transport()}
+			for _, want := range []string{before, want} {
+				resp, err := client.Get(at("/"))
+				require.NoError(t, err)
+				require.Equal(t, "good", dText(t, resp))
+				require.Equal(t, want, resp.Header.Get("Age"))
+				time.Sleep(25 * time.Second)
+			}
+		})
+	}
+}
+
 // TestTransportErrorsThroughAClient keep their identity inside the url.Error.
 func TestTransportErrorsThroughAClient(t *testing.T) {
 	boom := errors.New("reset by peer")

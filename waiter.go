@@ -229,6 +229,7 @@ var (
 	obstacleHeld     = obstacle{"the end of Pause", "call Resume"}
 	obstaclePause    = obstacle{"the end of a pause that the server asked for", "send less"}
 	obstacleBreaker  = obstacle{"its breaker to close", "set Breaker.WhenOpen to OpenReject"}
+	obstacleForced   = obstacle{"its breaker, which is held open by hand", "call ForceBreaker with BreakerAuto"}
 	obstacleSlot     = obstacle{"a slot", "Config.MaxConcurrent"}
 	obstacleLaneSlot = obstacle{"a slot of its lane", "the lane's MaxConcurrent"}
 	obstacleOwner    = obstacle{"its owner's budget", "the Budget"}
@@ -246,14 +247,16 @@ func (w *waiter) obstacle(now instant) obstacle {
 		return obstacleHeld
 	case l.until > now:
 		return obstaclePause
+	case l.brk != nil && l.brk.mode == BreakerForceOpen:
+		return obstacleForced
 	case l.brk != nil && l.brk.state() == BreakerOpen:
 		return obstacleBreaker
+	case o.limited() && o.startAt(now) > now:
+		return obstacleOwner
 	case w.kind != waitTokens && !s.gate.free():
 		return obstacleSlot
 	case w.kind != waitTokens && l.limit(now) > 0 && l.inFlight() >= l.limit(now):
 		return obstacleLaneSlot
-	case o.limited() && o.startAt(now) > now:
-		return obstacleOwner
 	case l.rates.next(now) > now:
 		return obstacleLaneRate
 	case s.rates.next(now) > now:

@@ -31,9 +31,17 @@ func TestWhyATaskWaits(t *testing.T) {
 		{"a token of its lane", ax.Config{Lanes: lane(ax.Lane{Rate: ax.PerMinute(1)})}, nil, "a token of its lane: the lane's Rate"},
 		{"its owner's budget", ax.Config{Owners: &ax.Budget{Rate: ax.PerMinute(1)}}, nil, "its owner's budget: the Budget"},
 		{"the end of Pause", ax.Config{Lanes: lane(ax.Lane{})}, func(t *tester) { require.NoError(t, t.S.Pause("api")) }, "the end of Pause: call Resume"},
-		{"its breaker to close", ax.Config{Lanes: lane(ax.Lane{Breaker: &ax.Breaker{}})},
+		{"its owner's budget", ax.Config{MaxConcurrent: 1, Owners: &ax.Budget{MaxConcurrent: 1}}, nil, "its owner's budget: the Budget"},
+		{"its breaker to close", ax.Config{Lanes: lane(ax.Lane{Breaker: &ax.Breaker{Window: 1, OpenFor: time.Hour}})},
+			func(t *tester) {
+				slow := t.Server.Reply
+				t.Server.Reply = fAnswer(503, "")
+				t.Do(dBG, ax.Request{URL: at("/first"), Owner: "ann"})
+				t.Server.Reply = slow
+			}, "its breaker to close: set Breaker.WhenOpen to OpenReject"},
+		{"its breaker, which is held open by hand", ax.Config{Lanes: lane(ax.Lane{Breaker: &ax.Breaker{}})},
 			func(t *tester) { require.NoError(t, t.S.ForceBreaker("api", ax.BreakerForceOpen)) },
-			"its breaker to close: set Breaker.WhenOpen to OpenReject"},
+			"its breaker, which is held open by hand: call ForceBreaker with BreakerAuto"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			var reasons []string
@@ -137,5 +145,46 @@ func TestStaleAnswerThroughTransportHasAge(t *testing.T) {
 		require.Equal(t, "90", get().Header.Get("Age"))
 		time.Sleep(10 * time.Second)
 		require.Equal(t, "100", get().Header.Get("Age"))
+	})
+}
+
+// TestWhyALaneIsClosed: events and log lines say what closed it.
+func TestWhyALaneIsClosed(t *testing.T) {
+	ev, log := &fEvents{}, &fLog{}
+	cfg := ax.Config{
+		OnEvent: ev.Add, Logger: log.Logger(),
+		Breaker: &ax.Breaker{Window: 4, OpenFor: time.Second, Ramp: time.Second, WhenOpen: ax.OpenReject},
+	}
+	bubble(t, cfg, func(t *tester) {
+		t.Server.Reply = fOutcomes("SFFSSFFSS")
+		for range 4 {
+			t.Do(dBG, fGet("/"))
+		}
+		for range 3 {
+			time.Sleep(time.Second)
+			t.Do(dBG, fGet("/")) // a good probe, a failure on the ramp; later a good probe again
+			t.Do(dBG, fGet("/"))
+		}
+		require.NoError(t, t.S.ForceBreaker("a.test", ax.BreakerAuto))
+		require.NoError(t, t.S.ForceBreaker("a.test", ax.BreakerForceOpen))
+		require.NoError(t, t.S.ForceBreaker("a.test", ax.BreakerAuto))
+		t.Server.Reply = fAnswer(429, "", "Retry-After: 2")
+		t.Do(dBG, fGet("/"))
+		time.Sleep(3 * time.Second)
+		t.Server.Reply = fAnswer(200, "", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 3")
+		t.Do(dBG, fGet("/"))
+		require.NoError(t, t.S.Pause("a.test"))
+		require.NoError(t, t.S.Pause(""))
+		synctest.Wait()
+		var whys []string
+		for _, e := range ev.Of(ax.EventBreakerOpened, ax.EventLanePaused) {
+			whys = append(whys, e.Reason)
+		}
+		require.Equal(t, []string{
+			"2 of the last 4 attempts failed", "an attempt failed during the ramp", "a probe failed", "ForceBreaker",
+			"Retry-After", "no quota left until its reset", "Pause",
+		}, whys)
+		require.Len(t, log.Lines("breaker opened", `because="2 of the last 4 attempts failed"`), 1)
+		require.Len(t, log.Lines("lane paused", `because="no quota left until its reset"`), 1)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"time"
 
 	"github.com/axsched/ax"
 	"golang.org/x/time/rate"
@@ -33,7 +34,7 @@ func Example_rateAfter() {
 	defer server.Close()
 	ctx := context.Background()
 
-	sched, err := ax.New(nil, ax.Config{Rate: ax.PerSecond(5)}) // or Burst: 1 for the same bucket
+	sched, err := ax.New(nil, ax.Config{Rate: []ax.Rate{{Limit: 5, Guard: 50 * time.Millisecond}}})
 	if err != nil {
 		log.Fatal(err)
 	}
