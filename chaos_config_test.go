@@ -110,6 +110,8 @@ func (d *chaos) request() Request {
 	}
 	if odds(25) && chaosWith("fallback") {
 		r.Fallback = &Fallback{Alternate: Must(Request{URL: "http://" + d.host() + "/alternate"}.Task())}
+	} else if odds(4) {
+		r.NoFallback = true
 	}
 	return r
 }

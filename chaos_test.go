@@ -312,9 +312,13 @@ func (d *chaos) call(ctx context.Context, c *chaosCaller, way int) {
 	}
 }
 
-// judge: an answer or an error, and cancelled only if somebody did that.
+// judge: an answer or an error, cancelled only if somebody did that, and a fallback's
+// only for who has one.
 func (d *chaos) judge(c *chaosCaller, resp *Response, err error) (answered bool) {
 	switch {
+	case err == nil && resp != nil && resp.Source >= FromAlternate && (c.task.r.NoFallback || c.task.r.Fallback == nil && d.cfg.Fallback == nil):
+		d.wrong("%s: answered by a fallback that it does not have: %v", c.task.URL(), resp.Source)
+		return true
 	case err == nil && resp != nil && resp.Response != nil && resp.StatusCode != 0:
 		return true
 	case err == nil:
