@@ -12,15 +12,16 @@ import (
 // it is and may be overtaken: the grant goes to whoever is best then.
 func (s *Scheduler) askLocked(w *waiter, now instant) {
 	l := w.lane
+	w.owner.asked++ // first: the reservation must not refuse whom it is for
 	h, ok := s.takeLocked(l, w.owner, now)
 	if !ok {
+		w.owner.asked--
 		s.fixLaneLocked(l, now)
 		return
 	}
 	l.asks++
 	s.asks++
 	s.alive.Add(1)
-	w.owner.asked++
 	a := Ask{Lane: l.name, Owner: w.owner.name, Rank: s.rankTime(w.f), Priority: w.f.priority(), Seq: w.f.rank.seq}
 	asked := w.f.rank
 	s.fixLaneLocked(l, now)
@@ -60,7 +61,7 @@ func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 	l.asks--
 	s.asks--
 	l.askOne = false
-	h.owner.asked--
+	payer := h.owner
 	var at *attempt
 	switch {
 	case err != nil:
@@ -86,6 +87,8 @@ func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 			s.laterUser(g.Release)
 		}
 	}
+	payer.asked--
+	s.fixOwnerLocked(payer, now)
 	s.fixLaneLocked(l, now)
 	s.dispatchLocked(now)
 	s.aliveLessLocked()
@@ -192,12 +195,12 @@ func (s *Scheduler) passOwnerLocked(h *hold, o *owner, now instant) {
 	}
 	was := h.owner
 	was.gate.release()
-	was.rates.giveBack(now, h.taken)
+	was.rates.giveBack(now, h.taken, h.claims[ofOwner])
 	h.owner = o
 	if !o.gate.take() {
 		panic("ax: an owner without a slot was ready")
 	}
-	o.rates.take(now, 0)
+	h.claims[ofOwner] = o.rates.take(now, 0)
 	s.fixOwnerLocked(was, now)
 }
 

@@ -79,7 +79,7 @@ func (s *Scheduler) ownerLocked(name string) *owner {
 	if o != nil {
 		return o
 	}
-	o = &owner{s: s, name: name, lastUsed: s.now()}
+	o = &owner{s: s, name: name, rates: newRateSet(s.epoch, nil), lastUsed: s.now()}
 	if b, ok := s.cfg.Budgets[name]; ok {
 		o.fixed = true
 		s.setBudgetLocked(o, b, o.lastUsed)
@@ -95,11 +95,7 @@ func (s *Scheduler) ownerLocked(name string) *owner {
 func (s *Scheduler) setBudgetLocked(o *owner, b Budget, now instant) {
 	o.budget = &b
 	o.gate.setLimit(ownLimit(b.MaxConcurrent))
-	if o.rates == nil {
-		o.rates = newRateSet(s.epoch, b.Rate)
-	} else {
-		o.rates.set(now, b.Rate)
-	}
+	o.rates.set(now, b.Rate)
 }
 
 // fixOwnerLocked blocks or unblocks o's queues after anything that may have
@@ -190,10 +186,18 @@ func (s *Scheduler) overLimitLocked(o *owner, what string, noted *bool, now inst
 	s.noteOverLocked(o, noted, now)
 	free := o.startAt(now)
 	if free == never || free <= now {
-		return overBudget(o.name, what, 0)
+		return &budgetError{overBudget(o.name, what, 0), o.overAction()}
 	}
-	return hinted(overBudget(o.name, what, free.sub(now)), free.sub(now))
+	return &budgetError{hinted(overBudget(o.name, what, free.sub(now)), free.sub(now)), o.overAction()}
 }
+
+// budgetError is ErrBudget, and what the budget that refused says about fallbacks.
+type budgetError struct {
+	error
+	over OverAction
+}
+
+func (e *budgetError) Unwrap() error { return e.error }
 
 // maxQueue is how many first starts of o may wait; 0 = any number.
 func (o *owner) maxQueue() int {

@@ -391,3 +391,29 @@ func TestL7AnOverFallbackAnswersAtOnce(t *testing.T) {
 		require.Equal(t, 1, t.Server.Count())
 	})
 }
+
+// Whether a fallback answers is the word of the budget that refused, not of the one
+// that is in force when the fallback is looked for.
+func TestL7FallbackOfABudgetThatChanges(t *testing.T) {
+	s, err := ax.New(&http.Client{Transport: &server{start: time.Now()}}, ax.Config{
+		Fallback: &ax.Fallback{Static: fStatic("")},
+		Budgets:  map[string]ax.Budget{"o": {Rate: ax.PerMinute(1)}},
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	task := ax.Must(ax.Request{URL: at("/"), Owner: "o"}.Task())
+	_, err = s.Do(dBG, task)
+	require.NoError(t, err)
+	var calls []*ax.Call
+	for range 50 {
+		calls = append(calls, s.Submit(dBG, task))
+		require.NoError(t, s.SetBudget("o", ax.Budget{Rate: ax.PerMinute(1), Over: ax.OverFallback}))
+		require.NoError(t, s.SetBudget("o", ax.Budget{Rate: ax.PerMinute(1)}))
+	}
+	for _, c := range calls {
+		c.Cancel()
+		if r, err := c.Result(); err == nil {
+			require.Equal(t, ax.FromStatic, r.Source)
+		}
+	}
+}

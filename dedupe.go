@@ -167,9 +167,6 @@ func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
 		return
 	}
 	status := f.last().status()
-	if !f.task.safe() && status >= 200 && status < 400 {
-		s.forgetURLLocked(f.task.urlFamily(), now)
-	}
 	if res.payload == nil || status < 200 || status > 299 || f.outdated {
 		return
 	}
@@ -182,7 +179,7 @@ func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
 	if fb := f.fallbackPolicy(); fb != nil && fb.Stale > 0 && !saysNoStore(header) {
 		if key, ok := f.staleKey(); ok {
 			res.share()
-			s.stale.put(key, f.task.urlFamily(), res.payload, now, max(now.add(fb.Stale), s.stale.until(key)))
+			s.stale.put(key, f.task.urlFamily(), res.payload, now, max(now.add(fb.Stale).add(1), s.stale.until(key)))
 		}
 	}
 }
@@ -210,19 +207,32 @@ func (s *Scheduler) windowOf(f *flight) time.Duration {
 }
 
 // staleKey is under what f's last good answer is remembered, with or without
-// sharing.
+// sharing. What was done before does not stand for what was to be done now, so a
+// write has none unless it asks to be shared.
 func (f *flight) staleKey() (dedupeKey, bool) {
+	if r := &f.task.r; !f.task.reads() && !r.Dedupe && r.DedupeKey == "" {
+		return dedupeKey{}, false
+	}
 	return f.task.baseKey(f.s.ignore, f.owner.name)
 }
 
-// forgetURLLocked drops every kept answer of a URL that was written to. What is
-// under way since before is delivered, not kept, and not joined; what has not
-// started yet did not begin before.
-func (s *Scheduler) forgetURLLocked(url string, now instant) {
+// wroteLocked drops every kept answer of a URL that at has written to, by what its
+// server said, whatever became of the body or of who wanted it. What is under way
+// since before is delivered, not kept, and not joined; what has not started yet did
+// not begin before, so this precedes whatever the end of the attempt lets start.
+func (s *Scheduler) wroteLocked(at *attempt, out *outcome) {
+	resp := out.resp
+	if resp == nil {
+		resp = at.answer
+	}
+	if at.task.safe() || resp == nil || resp.StatusCode < 200 || resp.StatusCode >= 400 {
+		return
+	}
+	url := at.task.urlFamily()
 	s.window.forgetURL(url)
 	s.stale.forgetURL(url)
 	s.byURL.each(url, func(f *flight) {
-		if f.attempts > 0 {
+		if f.attempts > 0 && f != at.f {
 			f.outdated = true
 		}
 	})

@@ -286,6 +286,60 @@ func TestD2WritesForget(t *testing.T) {
 	}
 }
 
+// What counts is that the server did it, not whether its answer's body came whole or
+// anybody was left to read it.
+func TestD2WriteWhoseAnswerIsLostForgetsToo(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone bool
+		rest int64
+	}{"cut off": {false, 10}, "its caller has left": {true, 0}} {
+		for _, hedged := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", hedged: ", hedged), func(t *testing.T) {
+				cfg := ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}}
+				if hedged {
+					cfg.Hedge = &ax.Hedge{After: time.Minute}
+				}
+				bubble(t, cfg, func(t *tester) {
+					t.Server.Reply = func(h *hit) (*http.Response, error) {
+						if h.Method == "GET" {
+							return reply(200, ""), nil
+						}
+						time.Sleep(time.Second) // deaf to its ctx
+						r := reply(200, "x")
+						r.ContentLength += c.rest
+						return r, nil
+					}
+					t.Do(dBG, dGet("/x"))
+					ctx, cancel := context.WithCancel(dBG)
+					if c.gone {
+						time.AfterFunc(time.Second/2, cancel)
+					}
+					require.Error(t, t.Do(ctx, ax.Request{Method: "PUT", URL: at("/x")}).Err)
+					cancel()
+					time.Sleep(time.Second)
+					require.Equal(t, ax.FromNetwork, t.Do(dBG, dGet("/x")).Resp.Source)
+				})
+			})
+		}
+	}
+}
+
+// TestD2ReadBehindAWrite: what waited for the slot of the write began after it.
+func TestD2ReadBehindAWrite(t *testing.T) {
+	for name, listener := range map[string]func(ax.Event){"alone": nil, "heard": func(ax.Event) {}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, ax.Config{MaxConcurrent: 1, Dedupe: &ax.Dedupe{Window: time.Hour}, OnEvent: listener}, func(t *tester) {
+				t.Server.Reply = after(time.Second, 200, "")
+				write := t.Go(dBG, ax.Request{Method: "POST", URL: at("/x")})
+				synctest.Wait()
+				require.NoError(t, t.Do(dBG, dGet("/x")).Err)
+				require.NoError(t, (<-write).Err)
+				require.Equal(t, ax.FromWindow, t.Do(dBG, dGet("/x")).Resp.Source)
+			})
+		})
+	}
+}
+
 // TestD2WriteDuringAFlight: a flight that began before the write is delivered,
 // not kept, and takes no new joiner.
 func TestD2WriteDuringAFlight(t *testing.T) {

@@ -13,7 +13,7 @@ type hold struct {
 	judged bool      // its outcome counts at the lane's breaker
 	slot   bool      // of scheduler, lane and owner; nested attempts have none
 	unsent bool      // tokens are taken, the executor has not been called
-	exact  bool      // which a rate must be told of
+	claims [3]claim  // which: of the scheduler's rates, the lane's, the owner's
 	taken  instant   // when they were
 	active bool      // counted as running
 	grant  *grant    // the governor's
@@ -179,22 +179,28 @@ func (s *Scheduler) dropSlotsLocked(h *hold) {
 func (s *Scheduler) takeTokensLocked(h *hold, now instant) bool {
 	rates := h.rates(s)
 	for i, r := range rates {
-		if !r.take(now, s.lag) {
-			for _, taken := range rates[:i] {
-				taken.giveBack(now, now)
+		if h.claims[i] = r.take(now, s.lag); h.claims[i] == noClaim {
+			for j, taken := range rates[:i] {
+				taken.giveBack(now, now, h.claims[j])
 			}
 			return false
 		}
 	}
 	h.unsent, h.taken = true, now
-	h.exact = s.rates.exact() || h.lane.rates.exact() || h.owner.rates.exact()
 	return true
 }
 
 // rates is all that must allow a start under h.
 func (h *hold) rates(s *Scheduler) [3]*rateSet {
-	return [...]*rateSet{s.rates, h.lane.rates, h.owner.rates}
+	return [...]*rateSet{ofAll: s.rates, ofLane: h.lane.rates, ofOwner: h.owner.rates}
 }
+
+// Where they stand in it.
+const (
+	ofAll = iota
+	ofLane
+	ofOwner
+)
 
 // giveBackLocked undoes a hold, or ends it: what was not sent costs no token.
 // Dispatch follows.
@@ -204,9 +210,9 @@ func (s *Scheduler) giveBackLocked(h *hold, now instant) {
 		return
 	}
 	if h.unsent {
-		s.rates.giveBack(now, h.taken)
-		l.rates.giveBack(now, h.taken)
-		o.rates.giveBack(now, h.taken)
+		for i, r := range h.rates(s) {
+			r.giveBack(now, h.taken, h.claims[i])
+		}
 		h.unsent = false
 	}
 	if h.judged {

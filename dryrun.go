@@ -45,8 +45,9 @@ func (s *Scheduler) admitDryLocked(c *caller, f *flight, want *Hints, w *way, no
 	cooled := s.enlistDryLocked(c, want, w, now)
 	if cooled {
 		s.wouldLocked(l, o, func(w *wouldCounts) *atomic.Uint64 { return &w.cooled })
+	} else {
+		s.supersedeDryLocked(c, l, o)
 	}
-	s.supersedeDryLocked(c, l, o)
 	s.fillLocked(f, c, nil, termsOf(want, l), w.run)
 	f.noRetry, f.lone = true, c.call == nil
 	c.f = f

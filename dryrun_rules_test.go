@@ -135,6 +135,21 @@ func TestX8SupersedeCooldownAndBudget(t *testing.T) {
 	})
 }
 
+// Who would have been refused would have ended nobody.
+func TestX8CooledSupersedesNobody(t *testing.T) {
+	bubble(t, ax.Config{DryRun: true}, func(t *tester) {
+		t.Server.Reply = after(fsec, 200, "")
+		r := ax.Request{URL: at("/"), Supersede: "s", Cooldown: time.Minute}
+		first := t.Go(dBG, r)
+		synctest.Wait()
+		require.NoError(t, t.Do(dBG, r).Err)
+		require.NoError(t, (<-first).Err)
+		would := t.S.Stats().Would
+		require.EqualValues(t, 1, would.Cooled)
+		require.Zero(t, would.Superseded)
+	})
+}
+
 func TestX8RateWouldHaveQueued(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true, Rate: ax.PerSecond(2)}, func(t *tester) {
 		for range 6 {

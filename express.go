@@ -66,30 +66,30 @@ func (s *Scheduler) expressLane(ctx context.Context, t *Task, w *way) *lane {
 }
 
 // pass takes what a start needs of the scheduler and of l, or nothing.
-func (s *Scheduler) pass(l *lane, now instant) bool {
+func (s *Scheduler) pass(l *lane, now instant) (claims [3]claim, ok bool) {
 	if !l.gate.pass() {
-		return false
+		return claims, false
 	}
 	if !s.gate.pass() {
 		s.handOn(l, l.gate.release())
-		return false
+		return claims, false
 	}
-	if !l.rates.take(now, 0) {
+	if claims[ofLane] = l.rates.take(now, 0); claims[ofLane] == noClaim {
 		s.passBack(l)
-		return false
+		return claims, false
 	}
-	if !s.rates.take(now, 0) {
-		l.rates.giveBack(now, now)
+	if claims[ofAll] = s.rates.take(now, 0); claims[ofAll] == noClaim {
+		l.rates.giveBack(now, now, claims[ofLane])
 		s.passBack(l)
-		return false
+		return claims, false
 	}
-	return true
+	return claims, true
 }
 
 // passBack gives the slots back.
 func (s *Scheduler) passBack(l *lane) {
-	ofLane := l.gate.release()
-	s.handOn(l, s.gate.release() || ofLane)
+	awaited := l.gate.release()
+	s.handOn(l, s.gate.release() || awaited)
 }
 
 // handOn lets a slot that was just given back go to who waits for it, if
@@ -113,13 +113,14 @@ func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, 
 		return nil, nil, false
 	}
 	generation, now := l.generation.Load(), s.now()
-	if !s.pass(l, now) {
+	claims, ok := s.pass(l, now)
+	if !ok {
 		return nil, nil, false
 	}
 	l.swift.started.Add(1)
 	x := new(express)
 	x.begin(s, ctx, t, l, w, now)
-	x.at.hold.permit.gen = generation
+	x.at.hold.permit.gen, x.at.hold.claims = generation, claims
 	x.at.hold.mark = l.stats.seen.started(now, l.gate.active())
 	if l.policy.retry != nil {
 		l.retries.first(now)
@@ -161,7 +162,7 @@ func (x *express) sent() {
 	if !x.heard && !s.rates.exact() && !l.rates.exact() {
 		return
 	}
-	now, opened := s.called([...]*rateSet{s.rates, l.rates, nil})
+	now, opened := s.called([...]*rateSet{ofAll: s.rates, ofLane: l.rates, ofOwner: nil}, x.at.hold.claims)
 	x.at.began = now
 	if d := x.at.limit; d > 0 {
 		x.at.setDeadline(now.add(d))

@@ -63,7 +63,7 @@ func (f *flight) fallbackFor(res *result) *Fallback {
 		}
 		return fb
 	}
-	if errors.Is(res.err, ErrBudget) && f.owner.overAction() != OverFallback {
+	if b, ok := errors.AsType[*budgetError](res.err); ok && b.over != OverFallback {
 		return nil
 	}
 	for _, refusal := range []error{ErrCircuitOpen, ErrQueueFull, ErrEvicted, ErrQueueTimeout, ErrBudget, ErrWouldExceedDeadline} {
@@ -83,9 +83,9 @@ func answersFinal(err error) bool {
 // fallBack tries the members of fb in turn. When none answers, res stays the
 // result and tells what they failed of.
 func (f *flight) fallBack(fb *Fallback, res *result) *result {
-	cause := res.err
+	cause := res.err // with res.cause in it
 	if cause == nil {
-		cause = statusErrorOf(res)
+		cause = beside(statusErrorOf(res), res.cause)
 	}
 	var faults []error
 	if late := f.attempts == 0 && errors.Is(res.err, ErrWouldExceedDeadline); fb.Alternate != nil && !late {
@@ -146,7 +146,7 @@ func (f *flight) alternate(t *Task) (*result, error) {
 		return nil, err
 	}
 	if got.payload != nil && (got.payload.resp.StatusCode >= 500 || got.payload.resp.StatusCode == http.StatusTooManyRequests) {
-		return nil, statusErrorOf(&got)
+		return nil, beside(statusErrorOf(&got), got.cause)
 	}
 	return &got, nil
 }

@@ -282,6 +282,33 @@ func TestF7NoFallbackAndInheritance(t *testing.T) {
 }
 
 // TestF7SchedulerWideAlternateCannotLoop: it is refused by name, or ends after one hop.
+// The Cause names every hop of a chain, and why there was no retry.
+func TestF7CauseNamesAll(t *testing.T) {
+	bubble(t, ax.Config{}, func(t *tester) {
+		t.Server.Reply = fHosts(map[string]fReply{"a.test": fAnswer(501, ""), "b.test": fAnswer(502, ""), "c.test": fAnswer(503, "")})
+		chain := &ax.Fallback{Alternate: fAlt("b.test", &ax.Fallback{Alternate: fAlt("c.test", nil)})}
+		r := t.Do(dBG, ax.Request{URL: at("/"), Fallback: chain})
+		require.Equal(t, 501, r.Status())
+		require.ErrorContains(t, r.Resp.Cause, "502")
+		require.ErrorContains(t, r.Resp.Cause, "503")
+	})
+	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}, Retry: fRetry(2)}, func(t *tester) {
+		t.Server.Reply = fAnswer(503, "")
+		var told error
+		static := func(_ context.Context, _ *ax.Task, cause error) (*http.Response, error) {
+			told = cause
+			return reply(200, ""), nil
+		}
+		r := t.Do(dBG, ax.Request{URL: at("/"), Fallback: &ax.Fallback{Static: static}})
+		for _, cause := range []error{told, r.Resp.Cause} {
+			status, ok := errors.AsType[*ax.StatusError](cause)
+			require.True(t, ok)
+			require.Equal(t, 503, status.StatusCode)
+			require.ErrorIs(t, cause, ax.ErrCircuitOpen, "why it was not retried")
+		}
+	})
+}
+
 // A flight may have callers with a fallback and callers without. Each gets what it
 // would have got alone, whoever came first.
 func TestF7SharersWithoutFallbackSeeTheOutcome(t *testing.T) {

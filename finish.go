@@ -91,21 +91,17 @@ func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 		r.why = fmt.Errorf("%w: the next attempt is due in %v", ErrWouldExceedDeadline, r.delay)
 		return
 	}
-	if err := s.retryRefusedLocked(f, out.arrived.add(r.delay), s.now()); err != nil {
-		r.why = err
-		return
-	}
 	r.wanted = true
 }
 
 // retryRefusedLocked is why ax itself would not send another attempt at that
-// moment, as far as is known now.
+// moment, as far as is known once breaker and lane have heard of the last one.
 func (s *Scheduler) retryRefusedLocked(f *flight, at, now instant) error {
 	l := f.lane // the budget is judged when the retry is to be sent: more first attempts may count then
 	if until, open := openUntil(l.brk); f.outer == nil && l.rejects(now) && (!open || until > at) {
 		return s.circuitErrorLocked(l, now)
 	}
-	return nil
+	return s.deadlineLocked(f, now)
 }
 
 // retryBudgetLocked is whether the lane's retries leave room for one more then.
@@ -137,6 +133,7 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	now := s.now()
 	gone := at.abandoned
 	v := verdictGone
+	s.wroteLocked(at, &out)
 	if out.unsent {
 		f.unsendLocked(at)
 	}
@@ -248,6 +245,10 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 	if f.state != flightRunning {
 		return verdictGone
 	}
+	if out.retry.wanted {
+		out.retry.why = s.retryRefusedLocked(f, out.arrived.add(out.retry.delay), now)
+		out.retry.wanted = out.retry.why == nil
+	}
 	out.waited = f.waited
 	if out.payload != nil {
 		f.answer = out.payload
@@ -279,21 +280,24 @@ func (s *Scheduler) requeueLocked(f *flight, now instant) {
 	s.standLocked(f, now)
 }
 
+// standRefusedLocked is why f need not wait for a permit once more.
+func (s *Scheduler) standRefusedLocked(f *flight, now instant) error {
+	if f.outer == nil && f.lane.rejects(now) {
+		return s.circuitErrorLocked(f.lane, now)
+	}
+	if err := s.deadlineLocked(f, now); err != nil || s.state == lifeOpen {
+		return err
+	}
+	return s.strandedLocked(f.lane, now)
+}
+
 // standLocked lets f wait for a permit once more.
 func (s *Scheduler) standLocked(f *flight, now instant) {
-	l := f.lane
 	f.state = flightWaiting
-	if f.outer == nil && l.rejects(now) {
+	if err := s.standRefusedLocked(f, now); err != nil {
 		s.pushLocked(&f.wait, now)
-		s.refuseLocked(f, f.waitOp(), s.circuitErrorLocked(l, now), now)
+		s.refuseLocked(f, f.waitOp(), err, now)
 		return
-	}
-	if s.state != lifeOpen {
-		if err := s.strandedLocked(l, now); err != nil {
-			s.pushLocked(&f.wait, now)
-			s.refuseLocked(f, f.waitOp(), err, now)
-			return
-		}
 	}
 	if f.queueTimeout > 0 {
 		s.alarmLocked(f, now.add(f.queueTimeout))

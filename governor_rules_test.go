@@ -3,6 +3,7 @@ package ax_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -334,4 +335,89 @@ func TestL9StrictRank(t *testing.T) {
 		require.WithinDuration(t, t.start.Add(fsec-2000*time.Hour), g.Asks()[0].Rank, 0)
 		require.WithinDuration(t, t.start.Add(fsec+1000*time.Hour), g.Asks()[1].Rank, 0)
 	})
+}
+
+// A grant may start another owner's task than the one it was asked for. What that
+// pays is counted like any other start.
+func TestL9GrantPassedToAnotherOwnerIsCounted(t *testing.T) {
+	gov := qGovernor(func(context.Context, ax.Ask) (ax.Grant, error) { time.Sleep(10 * qms); return ax.Grant{}, nil })
+	for name, rate := range map[string][]ax.Rate{"window": ax.PerSecond(1), "smooth": {{Limit: 1, Smooth: true}}, "bucket": {{Limit: 1, Burst: 1}}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, ax.Config{MaxConcurrent: 1, Governor: gov, Budgets: map[string]ax.Budget{"o": {Rate: rate}}}, func(t *tester) {
+				calls := qSubmit(t, ax.Request{URL: at("/nobody")}, ax.Request{URL: at("/o1"), Owner: "o", Priority: ax.Urgent}, ax.Request{URL: at("/o2"), Owner: "o"})
+				qOK(t, calls...)
+				require.Equal(t, []string{"/o1", "/nobody", "/o2"}, t.Server.Paths())
+				require.GreaterOrEqual(t, t.Server.Times()[2]-t.Server.Times()[0], time.Second, "the owner's rate")
+				require.Less(t, t.Server.Times()[2], 1100*qms)
+			})
+		})
+	}
+}
+
+// Who is asked for is not over a budget that only its own reservation fills.
+func TestL9ReservationDoesNotRefuseItsOwner(t *testing.T) {
+	for name, b := range map[string]ax.Budget{
+		"concurrency, reject":   {MaxConcurrent: 1, Over: ax.OverReject},
+		"concurrency, fallback": {MaxConcurrent: 1, Over: ax.OverFallback},
+		"rate, reject":          {Rate: ax.PerSecond(1), Over: ax.OverReject},
+		"bucket, reject":        {Rate: []ax.Rate{{Limit: 1, Burst: 1}}, Over: ax.OverReject},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refuse := true
+			gov := qGovernor(func(context.Context, ax.Ask) (ax.Grant, error) {
+				if refuse = !refuse; refuse {
+					return ax.Grant{RetryIn: 10 * qms}, nil
+				}
+				time.Sleep(10 * qms)
+				return ax.Grant{}, nil
+			})
+			bubble(t, ax.Config{Owners: &b, Governor: gov}, func(t *tester) {
+				t.Server.Reply = after(100*qms, 200, "")
+				for range 3 {
+					first := t.Go(dBG, ax.Request{URL: at("/"), Owner: "o"})
+					time.Sleep(50 * qms)
+					second := t.Do(dBG, ax.Request{URL: at("/"), Owner: "o"})
+					require.ErrorIs(t, second.Err, ax.ErrBudget)
+					require.NoError(t, (<-first).Err)
+					time.Sleep(time.Second)
+				}
+			})
+		})
+	}
+}
+
+// A rate that comes into force while a grant is on its way counts the call that
+// follows, in all three scopes.
+func TestL8RateThatComesBetweenGrantAndCall(t *testing.T) {
+	minute := ax.PerMinute(1)
+	for name, set := range map[string]func(*tester) error{
+		"scheduler": func(t *tester) error { return t.S.SetLimits("", ax.Limits{Rate: minute}) },
+		"lane":      func(t *tester) error { return t.S.SetLimits("a.test", ax.Limits{Rate: minute}) },
+		"owner":     func(t *tester) error { return t.S.SetBudget("o", ax.Budget{Rate: minute}) },
+	} {
+		for _, governed := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", governed: ", governed), func(t *testing.T) {
+				var cfg ax.Config
+				if governed {
+					cfg.Governor = qGovernor(func(context.Context, ax.Ask) (ax.Grant, error) { time.Sleep(time.Second); return ax.Grant{}, nil })
+				} else {
+					cfg.OnEvent = func(e ax.Event) {
+						if e.Kind == ax.EventStarted {
+							time.Sleep(time.Second)
+						}
+					}
+				}
+				cfg.MaxConcurrent = 1
+				bubble(t, cfg, func(t *tester) {
+					a := t.Go(dBG, ax.Request{URL: at("/a"), Owner: "o"})
+					t.Until(500 * qms)
+					require.NoError(t, set(t))
+					b := t.Go(dBG, ax.Request{URL: at("/b"), Owner: "o"})
+					require.NoError(t, (<-a).Err)
+					require.NoError(t, (<-b).Err)
+					require.GreaterOrEqual(t, t.Server.Times()[1]-t.Server.Times()[0], time.Minute)
+				})
+			})
+		}
+	}
 }

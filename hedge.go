@@ -267,6 +267,7 @@ func (s *Scheduler) finishLoser(l landed) {
 	if l.out.crashed {
 		s.laterUser(l.at.closeAnswer)
 	}
+	s.wroteLocked(l.at, &l.out)
 	s.recordLocked(l.at, &l.out, now)
 	s.giveBackLocked(&l.at.hold, now)
 	s.dispatchLocked(now)

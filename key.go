@@ -110,12 +110,15 @@ func (t *Task) shares() bool {
 		return false
 	case t.r.DedupeKey != "":
 		return true
-	case !t.r.Dedupe && t.Method() != http.MethodGet && t.Method() != http.MethodHead:
+	case !t.r.Dedupe && !t.reads():
 		return false
 	}
 	_, ok := t.r.derivable()
 	return ok
 }
+
+// reads tells a task whose answer is all that it is sent for.
+func (t *Task) reads() bool { return t.Method() == http.MethodGet || t.Method() == http.MethodHead }
 
 // sharingKey is the key under which the task shares in a scheduler that ignores the
 // given headers, when owner (the task's, else a hinted one) pays. Its family is ""

@@ -27,10 +27,20 @@ type rateSet struct {
 	spacing  spacing
 	log      startLog
 	pending  int         // taken, neither called nor given back; counted while there are windows
-	since    instant     // when windows came into force
+	era      claim       // since windows came into force
 	windowed atomic.Bool // there are windows, for who holds no lock
 	limited  atomic.Bool // there are rates, likewise
 }
+
+// claim is what a set gives for a start taken, to be told of later: which of its
+// times it was counted in, since rates come and go between take and call.
+type claim uint8
+
+const (
+	noClaim   claim = iota // nothing was taken
+	uncounted              // taken while there were no windows
+	firstEra               // from here on, and round again: counted as pending
+)
 
 // window allows limit starts in any half-open window of span.
 type window struct {
@@ -40,7 +50,7 @@ type window struct {
 
 // newRateSet makes a set of unused rates. epoch is the time of instant 0.
 func newRateSet(epoch time.Time, rates []Rate) *rateSet {
-	r := &rateSet{epoch: epoch, spacing: newSpacing(), latest: math.MinInt64, since: math.MinInt64}
+	r := &rateSet{epoch: epoch, spacing: newSpacing(), latest: math.MinInt64, era: firstEra}
 	r.set(math.MinInt64, rates)
 	return r
 }
@@ -95,31 +105,32 @@ func (r *rateSet) due() instant {
 	return at
 }
 
-// take uses one start now, if next allows it. lag is how late the timer fired
-// that led to it, 0 if none did.
-func (r *rateSet) take(now instant, lag time.Duration) bool {
+// take uses one start now, if next allows it; else it is noClaim. lag is how late
+// the timer fired that led to it, 0 if none did.
+func (r *rateSet) take(now instant, lag time.Duration) claim {
 	if r == nil || !r.limited.Load() {
-		return true
+		return uncounted
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.inForce) == 0 {
-		return true
+		return uncounted
 	}
 	taken, due := now, r.due()
 	now = max(now, r.latest)
 	if due > now {
-		return false
+		return noClaim
 	}
 	if len(r.buckets) > 0 && !r.takeTokens(now) {
-		return false
+		return noClaim
 	}
 	now = r.advance(now)
 	r.spacing.take(now, due, lag, taken)
-	if r.exactLocked() {
-		r.pending++
+	if !r.exactLocked() {
+		return uncounted
 	}
-	return true
+	r.pending++
+	return r.era
 }
 
 // takeTokens takes a token of each bucket, or none.
@@ -139,23 +150,29 @@ func (r *rateSet) takeTokens(now instant) bool {
 // calledLocked tells that the Executor is about to be called for a start taken
 // before: it counts until a span from now. Only exact sets need to know. opened
 // tells that a start that only this could bring about has a moment now.
-func (r *rateSet) calledLocked(now instant) (opened bool) {
+func (r *rateSet) calledLocked(now instant, c claim) (opened bool) {
 	if !r.exactLocked() {
 		return false
 	}
 	opened = r.due() == never
 	now = r.advance(now)
-	// Nothing is pending if windows came into force between take and call.
-	r.pending = max(0, r.pending-1)
+	r.settle(c)
 	r.log.add(now)
 	return opened
+}
+
+// settle ends what c was counted as pending for.
+func (r *rateSet) settle(c claim) {
+	if c == r.era && r.pending > 0 {
+		r.pending--
+	}
 }
 
 // giveBack returns a start that take was given taken for and that is not going
 // to be called: nothing was used. Only tokens that would have overflowed
 // meanwhile, had they not been taken, do not come back.
-func (r *rateSet) giveBack(now, taken instant) {
-	if r == nil || !r.limited.Load() {
+func (r *rateSet) giveBack(now, taken instant, c claim) {
+	if r == nil || c == noClaim || !r.limited.Load() {
 		return
 	}
 	r.mu.Lock()
@@ -168,11 +185,7 @@ func (r *rateSet) giveBack(now, taken instant) {
 		r.buckets[i].giveBack(r.time(now), taken)
 	}
 	r.spacing.giveBack(taken)
-	if taken < r.since {
-		r.calledLocked(now) // not among those pending, nor known to be in the record
-		return
-	}
-	r.pending = max(0, r.pending-1)
+	r.settle(c)
 }
 
 // set puts other rates in force. What was started still counts: windows keep the
@@ -212,7 +225,9 @@ func (r *rateSet) setLocked(now instant, rates []Rate) {
 	case !r.exactLocked():
 		r.log, r.pending = startLog{}, 0
 	case !wasExact:
-		r.since = now
+		if r.era++; r.era == noClaim {
+			r.era = firstEra
+		}
 		for range min(uncalled, r.widest()) {
 			r.log.add(now)
 		}

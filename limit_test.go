@@ -53,7 +53,15 @@ func (r *rateSet) called(now instant) (opened bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.calledLocked(now)
+	return r.calledLocked(now, r.claimed())
+}
+
+// claimed is what a start taken lately was given.
+func (r *rateSet) claimed() claim {
+	if r.exact() {
+		return r.era
+	}
+	return uncounted
 }
 
 func TestRateSetEmptyAllowsEverything(t *testing.T) {
@@ -63,7 +71,7 @@ func TestRateSetEmptyAllowsEverything(t *testing.T) {
 				require.LessOrEqual(t, r.next(i), i)
 				r.take(i, 0)
 				r.called(i)
-				r.giveBack(i, i)
+				r.giveBack(i, i, r.claimed())
 			}
 			require.False(t, r.exact())
 			require.LessOrEqual(t, r.idleAt(100), instant(100))
@@ -76,7 +84,7 @@ func TestRateTakeBeforeItsTimeIsRefused(t *testing.T) {
 	for _, rate := range []Rate{{Limit: 1}, {Limit: 1, Burst: 1}} {
 		r := testRates(rate)
 		start(r, 0)
-		require.False(t, r.take(second-2, 0))
+		require.Equal(t, noClaim, r.take(second-2, 0))
 		start(r, second)
 	}
 }
@@ -113,7 +121,7 @@ func TestL2PendingDoesNotExpire(t *testing.T) {
 	require.Equal(t, never, r.idleAt(10*second))
 	r.called(10 * second)
 	require.Equal(t, 11010*ms, r.next(10*second))
-	r.giveBack(10*second, 0)
+	r.giveBack(10*second, 0, r.claimed())
 	require.LessOrEqual(t, r.next(10*second), 10*second)
 	require.Equal(t, 11010*ms, r.idleAt(10*second))
 }
@@ -144,7 +152,7 @@ func TestL2ExactUnderRandomTraffic(t *testing.T) {
 			}
 			r.take(now, 0)
 			if random.IntN(10) == 0 {
-				r.giveBack(now, now)
+				r.giveBack(now, now, r.claimed())
 				continue
 			}
 			pending = append(pending, now+instant(random.IntN(50))*ms)
@@ -194,7 +202,7 @@ func TestCaseH28CancelGivesBack(t *testing.T) {
 	r.take(100*ms, 0) // B
 	require.Equal(t, 200*ms, r.next(100*ms))
 	r.take(200*ms, 0) // C, cancelled before its call
-	r.giveBack(250*ms, 200*ms)
+	r.giveBack(250*ms, 200*ms, r.claimed())
 	require.LessOrEqual(t, r.next(250*ms), 250*ms)
 	start(r, 250*ms)
 	require.Equal(t, 350*ms, r.next(250*ms))
@@ -207,7 +215,7 @@ func TestRateGiveBackMintsNothing(t *testing.T) {
 		for range 3 {
 			r.take(100*ms, 0) // full again: what A holds would have overflowed
 		}
-		r.giveBack(100*ms, 0)
+		r.giveBack(100*ms, 0, r.claimed())
 		require.Equal(t, 200*ms, r.next(100*ms))
 	})
 	t.Run("two share the room", func(t *testing.T) {
@@ -215,25 +223,25 @@ func TestRateGiveBackMintsNothing(t *testing.T) {
 		r.take(0, 0)
 		r.take(0, 0)
 		r.take(100*ms, 0) // two tokens were there and room for one
-		r.giveBack(100*ms, 0)
-		r.giveBack(100*ms, 0)
+		r.giveBack(100*ms, 0, r.claimed())
+		r.giveBack(100*ms, 0, r.claimed())
 		require.Equal(t, []instant{100 * ms, 100 * ms, 200 * ms}, starts(r, 100*ms, 3))
 	})
 	t.Run("at the brim", func(t *testing.T) {
 		r := testRates(Rate{Limit: 10, Burst: 3})
 		r.take(0, 0)
-		r.giveBack(0, 0)
+		r.giveBack(0, 0, r.claimed())
 		require.Equal(t, []instant{0, 0, 0, 100 * ms}, starts(r, 0, 4))
 	})
 	t.Run("spacing", func(t *testing.T) {
 		r := testRates(Rate{Limit: 10, Smooth: true})
 		start(r, 0)
 		r.take(100*ms, 0)
-		r.giveBack(130*ms, 100*ms)
+		r.giveBack(130*ms, 100*ms, r.claimed())
 		require.Equal(t, []instant{130 * ms, 230 * ms}, starts(r, 130*ms, 2))
 		r.take(330*ms, 0)
 		r.called(330 * ms)
-		r.giveBack(330*ms, 230*ms)
+		r.giveBack(330*ms, 230*ms, r.claimed())
 		require.Equal(t, 430*ms, r.next(330*ms), "another has followed")
 	})
 }
@@ -261,7 +269,7 @@ func TestCaseH36NoMintUnderContention(t *testing.T) {
 					case r.next(now) <= max(now, r.latest):
 						r.take(now, 0)
 						if random.IntN(8) == 0 {
-							r.giveBack(now, now)
+							r.giveBack(now, now, r.claimed())
 						} else {
 							admitted++
 						}
@@ -404,7 +412,7 @@ func TestL8SetWhileStartsArePending(t *testing.T) {
 		r.set(1, []Rate{{Limit: 1}, {Limit: 1, Burst: 3}})
 		r.take(1, 0)
 		for range 5 {
-			r.giveBack(2, 0)
+			r.giveBack(2, 0, uncounted)
 			require.Greater(t, r.next(2), instant(2), "what a limit did not know it does not give back")
 		}
 		r.called(3)
@@ -509,7 +517,14 @@ func TestX4IdleAt(t *testing.T) {
 type rateModel struct {
 	rates   []Rate
 	called  []instant
-	pending []instant // when they were taken
+	pending []pendingStart
+}
+
+// pendingStart is one that was taken, and whether windows have been in force since.
+type pendingStart struct {
+	at      instant
+	claim   claim
+	counted bool
 }
 
 func (m *rateModel) longest() (span time.Duration) {
@@ -525,7 +540,12 @@ func (m *rateModel) forget(now instant) {
 
 func (m *rateModel) allows(at instant) bool {
 	for _, r := range m.rates {
-		n := len(m.pending)
+		n := 0
+		for _, p := range m.pending {
+			if p.counted {
+				n++
+			}
+		}
 		for _, c := range m.called {
 			if c.add(r.Per+r.Guard) > at {
 				n++
@@ -578,26 +598,33 @@ func FuzzRateWindows(f *testing.F) {
 				now += instant(arg) * ms
 			case 1:
 				if r.next(now) <= now {
-					r.take(now, 0)
 					m.forget(now)
-					m.pending = append(m.pending, now)
+					m.pending = append(m.pending, pendingStart{now, r.take(now, 0), len(m.rates) > 0})
 				}
 			case 2, 3:
 				if len(m.pending) == 0 {
 					continue
 				}
 				i := arg % len(m.pending)
+				p := m.pending[i]
 				m.forget(now)
 				if program[pc]%5 == 2 {
-					r.called(now - instant(arg%2)*ms) // sometimes an old reading
-					m.called = append(m.called, max(now-instant(arg%2)*ms, r.latest))
+					at := now - instant(arg%2)*ms // sometimes an old reading
+					if r.calledLocked(at, p.claim); len(m.rates) > 0 {
+						m.called = append(m.called, max(at, r.latest))
+					}
 				} else {
-					r.giveBack(now, m.pending[i])
+					r.giveBack(now, p.at, p.claim)
 				}
 				m.pending = slices.Delete(m.pending, i, i+1)
 			case 4:
 				m.forget(now)
-				m.rates = fuzzRates(byte(arg), program[pc]/5)
+				if m.rates = fuzzRates(byte(arg), program[pc]/5); arg%5 == 0 { // none: all that windows knew is gone
+					m.rates, m.called = nil, nil
+					for i := range m.pending {
+						m.pending[i].counted = false
+					}
+				}
 				m.forget(now)
 				r.set(now, m.rates)
 			}
@@ -632,7 +659,7 @@ func FuzzRateBucket(f *testing.F) {
 			case 3:
 				if len(kept) > 0 {
 					i := arg % len(kept)
-					r.giveBack(now, kept[i])
+					r.giveBack(now, kept[i], uncounted)
 					kept = slices.Delete(kept, i, i+1)
 				}
 			}
@@ -672,10 +699,10 @@ func BenchmarkRateSet(b *testing.B) {
 func TestL8GiveBackOfWhatNoBucketGave(t *testing.T) {
 	sec := instant(time.Second)
 	r := newRateSet(time.Now(), nil)
-	require.True(t, r.take(0, 0)) // no rates: nothing taken
+	require.Equal(t, uncounted, r.take(0, 0)) // no rates: nothing taken
 	r.set(1, []Rate{{Limit: 1, Per: time.Hour, Burst: 1}})
-	require.True(t, r.take(2, 0))
-	r.giveBack(3, 0)
+	require.NotEqual(t, noClaim, r.take(2, 0))
+	r.giveBack(3, 0, uncounted)
 	require.Greater(t, r.next(4), sec, "a token was minted")
 	r.set(5, []Rate{{Limit: 1, Per: time.Hour}})
 	require.Greater(t, r.next(6), sec, "the window does not know of the start")

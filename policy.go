@@ -67,8 +67,9 @@ type Retry struct {
 	Jitter Jitter
 	// Budget keeps retries from multiplying an outage: in any ten seconds a
 	// lane sends at most max(3, Budget × first attempts) of them. First
-	// attempts are never held back by it. 0 = 0.2. A large number is as good
-	// as no budget.
+	// attempts are never held back by it. 0 = 0.2. A large number holds back
+	// no retry while first attempts come; where none came in ten seconds, the
+	// bound is three.
 	Budget float64
 	// Unsafe also retries methods that are not idempotent: a POST may then be
 	// executed twice. Prefer [Request.IdempotencyKey].

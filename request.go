@@ -122,8 +122,8 @@ type Request struct {
 	// name, in the same Scope or else in the scheduler, cancels the unfinished
 	// older ones with ErrSuperseded. "" = none.
 	Supersede string
-	// Cooldown refuses tasks with the same key with ErrCooldown while this one
-	// runs and this long after it ended. A write has a key for this purpose
+	// Cooldown refuses a task that has one with ErrCooldown while another with the
+	// same key and a Cooldown runs, and that long after it ended. A write has a key for this purpose
 	// without Dedupe; with GetBody or Prepare, set DedupeKey. 0 = off.
 	Cooldown time.Duration
 

@@ -2,6 +2,7 @@ package ax_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -329,4 +330,89 @@ func TestRetryContradictionsAreRefusedByName(t *testing.T) {
 	}
 	_, err := ax.Request{URL: at("/"), Retry: &ax.Retry{Max: -1}}.Task()
 	require.ErrorContains(t, err, "Retry.Max")
+}
+
+// A retry that nothing can let start before the deadline is not waited for: the last
+// outcome is final, with the reason in its Cause.
+func TestF3RetryThatCannotStartInTime(t *testing.T) {
+	slow := ax.PerMinute(1)
+	for name, c := range map[string]struct {
+		cfg ax.Config
+		at  time.Duration
+	}{
+		"scheduler's rate": {ax.Config{Rate: slow}, 0},
+		"lane's rate":      {ax.Config{Hosts: &ax.Lane{Rate: slow}}, 0},
+		"owner's rate":     {ax.Config{Owners: &ax.Budget{Rate: slow}}, 0},
+		"breaker":          {ax.Config{Breaker: &ax.Breaker{Window: 1, OpenFor: time.Minute}}, 0},
+		"foreign breaker":  {ax.Config{Breaker: &ax.Breaker{Window: 2, OpenFor: time.Minute}}, 100 * fms},
+	} {
+		for _, breaks := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", breaks: ", breaks), func(t *testing.T) {
+				c.cfg.Retry = fRetry(2)
+				bubble(t, c.cfg, func(t *tester) {
+					t.Server.Reply = fAnswer(503, "down")
+					if breaks {
+						t.Server.Reply = fBreak(io.ErrUnexpectedEOF)
+					}
+					ctx, cancel := context.WithTimeout(dBG, 5*fsec)
+					defer cancel()
+					if c.at > 0 {
+						other := t.GoAt(50*fms, dBG, ax.Request{URL: at("/other"), NoRetry: true})
+						defer func() { <-other }()
+					}
+					r := t.Do(ctx, ax.Request{URL: at("/"), Owner: "o"})
+					require.Equal(t, c.at, r.At)
+					if breaks {
+						require.ErrorIs(t, r.Err, io.ErrUnexpectedEOF)
+						require.ErrorIs(t, r.Err, ax.ErrWouldExceedDeadline)
+						require.Equal(t, 1, fError(t, r.Err).Attempts)
+						return
+					}
+					require.Equal(t, "down", fBody(t, r))
+					require.ErrorIs(t, r.Resp.Cause, ax.ErrWouldExceedDeadline)
+				})
+			})
+		}
+	}
+}
+
+// With OpenReject the outcome that opens the breaker is final at once, and a probe's
+// own retry is judged by what the probe has brought about.
+func TestF6RetryIsJudgedAfterTheOutcome(t *testing.T) {
+	cfg := ax.Config{Breaker: &ax.Breaker{Window: 2, WhenOpen: ax.OpenReject, OpenFor: 5 * fsec}, Retry: &ax.Retry{BaseDelay: fsec, Jitter: ax.NoJitter}}
+	bubble(t, cfg, func(t *tester) {
+		t.Server.Reply = fScript(fAnswer(503, ""), fAnswer(503, ""), fAnswer(429, ""), fAnswer(200, ""))
+		t.Do(dBG, ax.Request{URL: at("/"), NoRetry: true})
+		r := t.Do(dBG, fGet("/"))
+		require.Equal(t, 503, r.Status())
+		require.Zero(t, r.At, "no backoff for a retry that will be refused")
+		require.ErrorIs(t, r.Resp.Cause, ax.ErrCircuitOpen)
+		time.Sleep(5 * fsec)
+		r = t.Do(dBG, fGet("/"))
+		require.Equal(t, 200, r.Status())
+		require.Equal(t, 2, r.Resp.Attempts)
+	})
+}
+
+// A probe whose grant is lost leaves its permit to its own retry.
+func TestF6LostProbeIsRetried(t *testing.T) {
+	lose := false
+	gov := qGovernor(func(context.Context, ax.Ask) (ax.Grant, error) {
+		if !lose {
+			return ax.Grant{}, nil
+		}
+		lose = false
+		lost := make(chan struct{})
+		time.AfterFunc(5*fms, func() { close(lost) })
+		return ax.Grant{Lost: lost}, nil
+	})
+	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}, Retry: fRetry(2), Governor: gov}, func(t *tester) {
+		t.Server.Reply = fScript(fAnswer(500, ""), after(10*fms, 200, ""))
+		t.Do(dBG, ax.Request{URL: at("/"), NoRetry: true})
+		time.Sleep(3 * fsec)
+		lose = true
+		r := t.Do(dBG, fGet("/"))
+		require.NoError(t, r.Err)
+		require.Equal(t, 200, r.Status())
+	})
 }

@@ -388,6 +388,7 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	c.outer = s.attemptFrom(ctx)
 	w.dead = ctxError(ctx)
 	if w.scope != nil {
+		c.deadline = min(c.deadline, w.scope.deadline)
 		w.scopeDead = ctxError(w.scope.ctx)
 	}
 	if s.heard() {

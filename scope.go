@@ -11,9 +11,10 @@ import (
 // outside of it share goes on for them. It is safe for concurrent use and needs
 // no closing: the end of its context is its end.
 type Scope struct {
-	s      *Scheduler
-	ctx    context.Context
-	parent *Scope
+	s        *Scheduler
+	ctx      context.Context
+	deadline instant // of ctx, or earlier of an outer scope's
+	parent   *Scope
 
 	// Guarded by s.mu.
 	ended   bool
@@ -24,7 +25,7 @@ type Scope struct {
 	unwatch func() bool
 }
 
-// Scope makes a scope that ends with ctx.
+// Scope makes a scope that ends with ctx, whose deadline bounds that of its tasks.
 func (s *Scheduler) Scope(ctx context.Context) *Scope { return s.newScope(ctx, nil) }
 
 // Scope makes a scope inside of s: it ends with ctx or with s, whichever is
@@ -32,7 +33,10 @@ func (s *Scheduler) Scope(ctx context.Context) *Scope { return s.newScope(ctx, n
 func (s *Scope) Scope(ctx context.Context) *Scope { return s.s.newScope(ctx, s) }
 
 func (s *Scheduler) newScope(ctx context.Context, parent *Scope) *Scope {
-	sc := &Scope{s: s, ctx: ctx, parent: parent}
+	sc := &Scope{s: s, ctx: ctx, deadline: s.deadlineOf(ctx), parent: parent}
+	if parent != nil {
+		sc.deadline = min(sc.deadline, parent.deadline)
+	}
 	s.mu.Lock()
 	if parent != nil {
 		if parent.ended {

@@ -139,3 +139,24 @@ func TestScopeHandlerBindsCallsToTheIncomingRequest(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 	})
 }
+
+// The deadline of a scope's ctx is its tasks': what cannot start before is not waited
+// for, nor begun.
+func TestL5DeadlineOfAScope(t *testing.T) {
+	bubble(t, ax.Config{Rate: ax.PerMinute(1), MinRemaining: 500 * fms}, func(t *tester) {
+		ctx, cancel := context.WithTimeout(dBG, fsec)
+		defer cancel()
+		t.Do(dBG, fGet("/"))
+		outer := t.S.Scope(ctx)
+		for _, sc := range []*ax.Scope{outer, outer.Scope(dBG), t.S.Scope(dBG).Scope(ctx)} {
+			_, err := sc.Send(dBG, fGet("/"))
+			require.ErrorIs(t, err, ax.ErrWouldExceedDeadline)
+			require.Zero(t, t.At())
+		}
+		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.Unlimited()}))
+		t.Until(600 * fms)
+		_, err := outer.Send(dBG, fGet("/"))
+		require.ErrorIs(t, err, ax.ErrWouldExceedDeadline, "MinRemaining")
+		require.Equal(t, 1, t.Server.Count())
+	})
+}

@@ -13,11 +13,15 @@ func (s *Scheduler) sent(at *attempt) {
 	} else {
 		s.count.retries.Add(1)
 	}
-	at.hold.unsent = false
-	if !at.hold.exact {
+	if !at.hold.unsent {
 		return
 	}
-	if _, opened := s.called(at.hold.rates(s)); opened {
+	at.hold.unsent = false
+	rates := at.hold.rates(s)
+	if !rates[ofAll].exact() && !rates[ofLane].exact() && !rates[ofOwner].exact() {
+		return
+	}
+	if _, opened := s.called(rates, at.hold.claims); opened {
 		s.mu.Lock()
 		s.openedLocked(&at.hold, s.now())
 		s.unlock()
@@ -28,7 +32,7 @@ func (s *Scheduler) sent(at *attempt) {
 // called. The clock is read when nobody can be in the way any more, since windows
 // do not see what passes from then until the call. opened tells that somebody who
 // could not start before, at no moment, may have one now.
-func (s *Scheduler) called(rates [3]*rateSet) (now instant, opened bool) {
+func (s *Scheduler) called(rates [3]*rateSet, claims [3]claim) (now instant, opened bool) {
 	var exact [len(rates)]bool
 	for i, r := range rates {
 		if exact[i] = r.exact(); exact[i] {
@@ -38,7 +42,7 @@ func (s *Scheduler) called(rates [3]*rateSet) (now instant, opened bool) {
 	now = s.now()
 	for i, r := range rates {
 		if exact[i] {
-			opened = r.calledLocked(now) || opened
+			opened = r.calledLocked(now, claims[i]) || opened
 			r.mu.Unlock()
 		}
 	}
@@ -56,7 +60,7 @@ func (s *Scheduler) openedLocked(h *hold, now instant) {
 func (s *Scheduler) calledLocked(h *hold, now instant) {
 	if h.unsent {
 		h.unsent = false
-		s.called(h.rates(s))
+		s.called(h.rates(s), h.claims)
 		s.openedLocked(h, now)
 	}
 }

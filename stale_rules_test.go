@@ -208,3 +208,39 @@ func TestF7TheCallerWhoIsGoneGetsNoStale(t *testing.T) {
 		require.Zero(t, t.S.Stats().Fallbacks)
 	})
 }
+
+// What a write did before does not stand for what it should have done now.
+func TestF7StaleIsNotForWrites(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    ax.Request
+		want ax.Source
+	}{
+		"plain":     {ax.Request{Method: "POST", URL: at("/orders"), Body: []byte("7")}, ax.FromNetwork},
+		"put":       {ax.Request{Method: "PUT", URL: at("/orders"), Body: []byte("7")}, ax.FromNetwork},
+		"dedupe":    {ax.Request{Method: "POST", URL: at("/search"), Body: []byte("q"), Dedupe: true}, ax.FromStale},
+		"named":     {ax.Request{Method: "POST", URL: at("/search"), Body: []byte("q"), DedupeKey: "q"}, ax.FromStale},
+		"no dedupe": {ax.Request{URL: at("/news"), NoDedupe: true}, ax.FromStale},
+		"head":      {ax.Request{Method: "HEAD", URL: at("/news")}, ax.FromStale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, ax.Config{Fallback: &ax.Fallback{Stale: time.Hour}}, func(t *tester) {
+				t.Server.Reply = fScript(fAnswer(201, ""), fAnswer(500, ""))
+				require.Equal(t, 201, t.Do(dBG, c.r).Status())
+				require.Equal(t, c.want, t.Do(dBG, c.r).Resp.Source)
+			})
+		})
+	}
+}
+
+// No older than this, but as old.
+func TestF7StaleAtItsBound(t *testing.T) {
+	for _, over := range []time.Duration{0, 1} {
+		bubble(t, ax.Config{Fallback: &ax.Fallback{Stale: 5 * fsec}}, func(t *tester) {
+			t.Server.Reply = fScript(fAnswer(200, ""), fAnswer(503, ""))
+			t.Do(dBG, fGet("/"))
+			time.Sleep(5*fsec + over)
+			r := t.Do(dBG, fGet("/"))
+			require.Equal(t, over == 0, r.Resp.Source == ax.FromStale)
+		})
+	}
+}
