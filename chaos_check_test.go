@@ -2,6 +2,7 @@ package ax
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -301,7 +302,7 @@ func (w *chaosWorld) checkTokens(now instant) {
 
 func (w *chaosWorld) checkRecord(scope string, r *rateSet, asks int, now instant) {
 	t := w.scope(scope)
-	if !r.exact() || len(t.quotas) == 0 {
+	if most := t.mostAllowed(now); !r.exact() || most == 0 || most == math.MaxInt { // what was before there was a rate, it does not know
 		return
 	}
 	if r.pending != asks {

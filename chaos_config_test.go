@@ -55,6 +55,9 @@ func (d *chaos) config() Config {
 	if odds(4) && chaosWith("governor") {
 		cfg.Governor = &chaosGovernor{rnd: rand.New(rand.NewPCG(d.rnd.Uint64(), 3))}
 	}
+	if odds(3) {
+		cfg.Rate = nil // one may come while it runs
+	}
 	if odds(2) {
 		cfg.Breaker.WhenOpen = OpenReject
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -114,6 +115,9 @@ func (d *chaos) believe(scope string, l Limits) {
 		}
 	}
 	if len(l.Rate) > 0 {
+		if len(t.quotas) == 0 && d.w.s.now() > 0 {
+			t.quotas = append(t.quotas, chaosQuota{0, math.MaxInt})
+		}
 		t.quotas = append(t.quotas, chaosQuota{d.w.s.now(), l.Rate[0].Limit})
 	}
 }
