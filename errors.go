@@ -70,7 +70,8 @@ var (
 
 	// ErrWouldExceedDeadline: the task could not have started before its
 	// deadline, or with too little of it left. It is context.DeadlineExceeded.
-	// Nothing was sent.
+	// Nothing was sent; of a retry, which is not waited for then, it stands in the
+	// Cause of the last response, or beside the last error.
 	ErrWouldExceedDeadline = errors.New("ax: deadline passes before the earliest possible start")
 
 	// ErrGrantLost: the [Governor] could not hold what it had granted, and the

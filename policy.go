@@ -136,7 +136,7 @@ type Breaker struct {
 	// or [OpenReject].
 	WhenOpen OpenAction
 	// IsFailure decides which outcomes count as failures, in place of the rule
-	// above. It runs on the attempt's goroutine, outside every lock, once for
+	// above; what is none has no fallback either. It runs on the attempt's goroutine, outside every lock, once for
 	// each attempt, and must not wait for tasks. nil = the rule above.
 	IsFailure func(Outcome) bool
 }
