@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,17 +166,19 @@ func (f *flight) static(fb *Fallback, cause error) (got *result, err error) {
 	if resp == nil {
 		return nil, errNoAnswer
 	}
-	if resp.Body == nil {
-		resp.Body = http.NoBody
+	own := *resp // which may be one for all calls
+	own.StatusCode = cmp.Or(own.StatusCode, http.StatusOK)
+	if own.Body == nil {
+		own.Body = http.NoBody
 	}
-	if resp.Header == nil {
-		resp.Header = make(http.Header)
+	if own.Header = own.Header.Clone(); own.Header == nil {
+		own.Header = make(http.Header)
 	}
-	body, _, err := buffer(resp, math.MaxInt64, 0)
+	body, _, err := buffer(&own, math.MaxInt64, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &result{payload: &payload{resp: resp, body: body}, arrived: f.s.now()}, nil
+	return &result{payload: &payload{resp: &own, body: body}, arrived: f.s.now()}, nil
 }
 
 // staleFor is the last good answer to f's key, no older than age.

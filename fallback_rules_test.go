@@ -102,6 +102,27 @@ func TestF7StaticIsToldTheTaskAndTheCause(t *testing.T) {
 }
 
 // TestF7CountsTasks that a fallback answered, not answers.
+// A response that is made once for all calls is nobody's to change.
+func TestF7StaticMayBeOneForAll(t *testing.T) {
+	one := &http.Response{Header: http.Header{"A": {"b"}}}
+	static := func(context.Context, *ax.Task, error) (*http.Response, error) { return one, nil }
+	bubble(t, ax.Config{Fallback: &ax.Fallback{Static: static}}, func(t *tester) {
+		t.Server.Reply = after(fsec, 503, "")
+		var all []<-chan result
+		for range 10 {
+			all = append(all, t.Go(dBG, fGet("/")))
+		}
+		for _, c := range all {
+			r := <-c
+			require.Equal(t, 200, r.Status())
+			require.Equal(t, "b", r.Resp.Header.Get("A"))
+			r.Resp.Header.Set("A", "changed")
+			require.Empty(t, fBody(t, r))
+		}
+		require.Equal(t, &http.Response{Header: http.Header{"A": {"b"}}}, one)
+	})
+}
+
 func TestF7CountsTasks(t *testing.T) {
 	cfg := ax.Config{Dedupe: &ax.Dedupe{}, Fallback: &ax.Fallback{Static: fStatic("static")}}
 	bubble(t, cfg, func(t *tester) {

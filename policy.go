@@ -232,7 +232,8 @@ type Fallback struct {
 	// Static makes an answer up: a default, an empty list. It runs on the task's
 	// goroutine, outside every lock, holds no slot, and must honour ctx. cause
 	// is the failure it stands in for. Header, Body and Request of its response
-	// may be nil. An error means that it has no answer either. nil = none.
+	// may be nil, StatusCode 0 is 200; a response without a Body may be the same
+	// one each time. An error means that it has no answer either. nil = none.
 	Static func(ctx context.Context, t *Task, cause error) (*http.Response, error)
 }
 
