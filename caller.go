@@ -88,7 +88,7 @@ type result struct {
 	arrived  instant
 	last     *payload // the last answer seen before err
 	retryIn  time.Duration
-	own      *result // what a fallback answers in place of; nil if none does
+	foreign  bool // somebody else's request brought it
 }
 
 // extras makes room for what few callers have.

@@ -1,7 +1,9 @@
 package ax
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -42,7 +44,7 @@ func (s *Scheduler) findLocked(c *caller, want *Hints, w *way, now instant) (tak
 		return nil, nil, kept
 	}
 	have = s.flights.m[key]
-	if have == nil || have.outdated {
+	if have == nil || have.outdated || have.failedLocked() {
 		take = new(flightKey)
 		*take = key
 		return take, nil, nil
@@ -51,6 +53,12 @@ func (s *Scheduler) findLocked(c *caller, want *Hints, w *way, now instant) (tak
 		return nil, nil, nil // it could wait for the very attempt that c is part of
 	}
 	return nil, have, nil
+}
+
+// failedLocked tells a flight that a fallback or a listener still holds up, but whose
+// outcome is known: who comes now is to have an attempt of its own.
+func (f *flight) failedLocked() bool {
+	return f.state == flightSettling && (f.refusal != nil || f.last().failed())
 }
 
 // endKeptLocked answers c with a result that was kept.
@@ -66,7 +74,6 @@ func (s *Scheduler) endKeptLocked(c *caller, kept *entry, now instant) {
 // keyLocked lets others find f.
 func (s *Scheduler) keyLocked(f *flight, key *flightKey) {
 	f.key, f.keyed, f.lone = key, true, false
-	s.remembers.Store(true)
 	s.flights.set(*key, f)
 	s.fileLocked(f)
 }
@@ -76,14 +83,29 @@ func (s *Scheduler) keyLocked(f *flight, key *flightKey) {
 func (s *Scheduler) fileLocked(f *flight) {
 	if !f.filed && (f.keyed || f.mayBeStale()) {
 		f.filed = true
+		s.remembers.Store(true)
 		s.byURL.add(f.task.urlFamily(), f)
 	}
 }
 
-// mayBeStale tells whether f's answer will be kept for its fallback.
+// mayBeStale tells whether f's answer will be kept for its first caller's fallback.
 func (f *flight) mayBeStale() bool {
 	fb := f.fallbackPolicy()
 	return fb != nil && fb.Stale > 0
+}
+
+// staleLocked is how long f's answer may serve somebody's fallback.
+func (f *flight) staleLocked() (stale time.Duration) {
+	if f.mayBeStale() {
+		stale = f.fallbackPolicy().Stale
+	}
+	f.callers.each(func(c *caller) bool {
+		if fb := c.task.fallbackIn(c.lane); fb != nil && f.work() == nil {
+			stale = max(stale, fb.Stale)
+		}
+		return true
+	})
+	return stale
 }
 
 // unkeyLocked ends that.
@@ -118,9 +140,6 @@ func (s *Scheduler) joinLocked(have *flight, c *caller, want *Hints, now instant
 	}
 	have.callers.add(c)
 	c.joint.terms = mine
-	if fb := c.task.fallbackIn(c.lane); fb != nil && have.task.fallbackIn(have.lane) == nil {
-		have.lent.CompareAndSwap(nil, fb)
-	}
 	if d := mine.attemptTimeout; have.attemptTimeout > 0 && (d == 0 || d > have.attemptTimeout) {
 		s.extendLocked(have, d, now)
 	}
@@ -176,10 +195,10 @@ func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
 		res.share()
 		s.window.put(f.key.dedupeKey, f.task.urlFamily(), res.payload, now, now.add(window))
 	}
-	if fb := f.fallbackPolicy(); fb != nil && fb.Stale > 0 && !saysNoStore(header) {
+	if stale := f.staleLocked(); stale > 0 && !saysNoStore(header) {
 		if key, ok := f.staleKey(); ok {
 			res.share()
-			s.stale.put(key, f.task.urlFamily(), res.payload, now, max(now.add(fb.Stale).add(1), s.stale.until(key)))
+			s.stale.put(key, f.task.urlFamily(), res.payload, now, max(now.add(stale).add(1), s.stale.until(key)))
 		}
 	}
 }
@@ -219,23 +238,42 @@ func (f *flight) staleKey() (dedupeKey, bool) {
 // wroteLocked drops every kept answer of a URL that at has written to, by what its
 // server said, whatever became of the body or of who wanted it. What is under way
 // since before is delivered, not kept, and not joined; what has not started yet did
-// not begin before, so this precedes whatever the end of the attempt lets start.
-func (s *Scheduler) wroteLocked(at *attempt, out *outcome) {
-	resp := out.resp
-	if resp == nil {
-		resp = at.answer
+// not begin before, so this precedes whatever the end of the attempt lets start. A
+// flight that has kept its own answer by now keeps it: at is but its twin.
+func (s *Scheduler) wroteLocked(f *flight, at *attempt, out *outcome) {
+	if at.task.safe() || !wrote(at, out) {
+		return
 	}
-	if at.task.safe() || resp == nil || resp.StatusCode < 200 || resp.StatusCode >= 400 {
+	if f != nil && f.state == flightDone && f.key != nil && s.window.get(f.key.dedupeKey, s.now()) != nil {
 		return
 	}
 	url := at.task.urlFamily()
 	s.window.forgetURL(url)
 	s.stale.forgetURL(url)
-	s.byURL.each(url, func(f *flight) {
-		if f.attempts > 0 && f != at.f {
-			f.outdated = true
+	s.byURL.each(url, func(other *flight) {
+		if other.attempts > 0 && other != f {
+			other.outdated = true
 		}
 	})
+}
+
+// wrote tells whether the server has done what a write asked for: it said so, or
+// redirected to where the result is.
+func wrote(at *attempt, out *outcome) bool {
+	resp := cmp.Or(out.resp, at.answer)
+	if refused, ok := errors.AsType[*clientError](out.err); ok && resp == nil {
+		resp = refused.resp
+	}
+	for resp != nil {
+		if resp.StatusCode >= 200 && resp.StatusCode < 400 {
+			return true
+		}
+		if resp.Request == nil {
+			return false
+		}
+		resp = resp.Request.Response
+	}
+	return false
 }
 
 // Invalidate forgets every kept result, fresh or stale, that a task with this

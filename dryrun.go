@@ -106,7 +106,7 @@ func (s *Scheduler) shareDryLocked(f *flight, c *caller, want *Hints, w *way, no
 		c.note(noteWindowHit)
 		return true
 	}
-	if have := s.flights.get(key); have != nil && !have.outdated {
+	if have := s.flights.get(key); have != nil && !have.outdated && !have.failedLocked() {
 		s.count.coalesced.Add(1)
 		c.note(noteCoalesced)
 		return true

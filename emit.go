@@ -223,26 +223,14 @@ func (s *Scheduler) heard() bool { return s.listeners.Load() != nil }
 
 // leader is the best-ranked caller, in whose name a flight's events are told; nil
 // if nobody listens or nobody is left.
-func (f *flight) leader() *caller { return f.leaderOf(func(*caller) bool { return true }) }
-
-// leaderOf is the best-ranked of those callers.
-func (f *flight) leaderOf(those func(*caller) bool) (best *caller) {
+func (f *flight) leader() *caller {
 	s := f.s
 	if !s.heard() {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := f.callers.best(); c == nil || those(c) {
-		return c
-	}
-	f.callers.each(func(c *caller) bool {
-		if those(c) && (best == nil || c.rank.before(best.rank)) {
-			best = c
-		}
-		return true
-	})
-	return best
+	return f.callers.best()
 }
 
 // tellLeader tells an event of a flight.

@@ -227,6 +227,9 @@ func (x *express) attempt() (r *Response, resp *http.Response, err error) {
 // ordinary tells whether an answer, once its body is read, ends the task: a
 // success that asks for nothing.
 func (x *express) ordinary(resp *http.Response) bool {
+	if !x.at.task.safe() && x.at.s.remembers.Load() { // somebody has begun to meanwhile
+		return false
+	}
 	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || mentionsQuota(resp.Header) {
 		return false
 	}

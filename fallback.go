@@ -21,58 +21,102 @@ func (t *Task) fallbackIn(l *lane) *Fallback {
 	return l.policy.fallback
 }
 
-// fallbackPolicy is the first caller's, or if that has none the one of another;
-// nil = none. Who has none is not given what it answers: see declineLocked.
+// fallsBack tells whether c is one for whom a fallback may answer; an answer made of
+// thin air has no T for Run.
+func (c *caller) fallsBack() bool { return c.task.fallbackIn(c.lane) != nil }
+
+// fallbackPolicy is that of f's first caller, wherever he is; nil = none.
 func (f *flight) fallbackPolicy() *Fallback {
-	if f.work() != nil { // an answer made of thin air has no T for Run
+	if f.work() != nil {
 		return nil
 	}
-	if own := f.task.fallbackIn(f.lane); own != nil {
-		return own
-	}
-	return f.lent.Load()
+	return f.task.fallbackIn(f.lane)
 }
 
-// declinesFallback tells a caller that is to see what became of the request itself.
-func (c *caller) declinesFallback() bool { return c.task.fallbackIn(c.lane) == nil }
+// allFallBack tells whether nobody is to see the outcome itself if a fallback answers.
+func (f *flight) allFallBack() bool {
+	if f.lone || f.work() != nil {
+		return f.fallbackPolicy() != nil
+	}
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	all := true
+	f.callers.each(func(c *caller) bool { all = c.fallsBack(); return all })
+	return all
+}
 
-// declineLocked ends the callers of f that have no fallback with the result that
-// there was without one.
-func (s *Scheduler) declineLocked(f *flight, own *result, now instant) {
-	var all []*caller
+// someFallBackLocked tells whether there is anybody for whom a fallback may answer.
+func (f *flight) someFallBackLocked() (some bool) {
+	if f.work() == nil {
+		f.callers.each(func(c *caller) bool { some = c.fallsBack(); return !some })
+	}
+	return some
+}
+
+// partLocked ends those of f's callers who have no fallback with the outcome res, at
+// once, and tells what may answer the others: the first caller's, or if he has left or
+// has none, the best-ranked one's. nil if nobody is left.
+func (s *Scheduler) partLocked(f *flight, res *result, now instant) (fb *Fallback) {
+	var parting []*caller
+	var best *caller
 	f.callers.each(func(c *caller) bool {
-		if c.declinesFallback() {
-			all = append(all, c)
+		switch {
+		case !c.fallsBack():
+			parting = append(parting, c)
+		case best == nil || c.task == f.task || best.task != f.task && c.rank.before(best.rank):
+			best = c
 		}
 		return true
 	})
-	for _, c := range all {
-		f.callers.remove(c)
-		s.endLocked(c, own, now)
+	if best == nil {
+		return nil
 	}
+	if len(parting) > 0 {
+		own := *res // the fallback may add to it what it failed of
+		own.shared, own.panicked = true, nil
+		for _, c := range parting {
+			if f.task == c.task {
+				c.leftBody, f.ownBody = true, true
+			}
+			f.callers.remove(c)
+			s.endLocked(c, &own, now)
+		}
+		res.shared = true
+	}
+	return best.task.fallbackIn(best.lane)
 }
 
 // fallbackFor is what may answer in place of res, or nil.
 func (f *flight) fallbackFor(res *result) *Fallback {
-	fb := f.fallbackPolicy()
-	if fb == nil || res.kind == EventCanceled || res.stream != nil {
+	if !f.mayFallBack(res) {
 		return nil
+	}
+	if f.lone {
+		return f.fallbackPolicy()
+	}
+	f.s.mu.Lock()
+	fb := f.s.partLocked(f, res, f.s.now())
+	f.s.unlock()
+	return fb
+}
+
+// mayFallBack tells whether res is one that a fallback may stand in for.
+func (f *flight) mayFallBack(res *result) bool {
+	if f.work() != nil || res.kind == EventCanceled || res.stream != nil {
+		return false
 	}
 	if f.attempts > 0 {
-		if !f.last().failed() || f.last().final && !answersFinal(f.last().err) {
-			return nil
-		}
-		return fb
+		return f.last().failed() && (!f.last().final || answersFinal(f.last().err))
 	}
 	if b, ok := errors.AsType[*budgetError](res.err); ok && b.over != OverFallback {
-		return nil
+		return false
 	}
 	for _, refusal := range []error{ErrCircuitOpen, ErrQueueFull, ErrEvicted, ErrQueueTimeout, ErrBudget, ErrWouldExceedDeadline} {
 		if errors.Is(res.err, refusal) {
-			return fb
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
 // answersFinal tells whether a fallback may stand in for an error that ax made
@@ -129,9 +173,7 @@ func (f *flight) fallBack(fb *Fallback, res *result) *result {
 func (f *flight) fellBack(got *result, from Source, cause error) *result {
 	got.kind, got.source, got.cause = EventSucceeded, from, cause
 	got.waited += f.waitedInAll()
-	if c := f.leaderOf(func(c *caller) bool { return !c.declinesFallback() }); c != nil {
-		c.tell(Event{Kind: EventFellBack, Source: from, Err: cause})
-	}
+	f.tellLeader(nil, Event{Kind: EventFellBack, Source: from, Err: cause})
 	return got
 }
 
@@ -143,11 +185,16 @@ func (f *flight) alternate(t *Task) (*result, error) {
 	c, own := f.s.admit(ContextWith(ctx, Hints{Priority: h.Priority, Owner: h.Owner}), t, &way{accepted: true})
 	c.goThrough(own)
 	got := *c.res // finish forgets a stream
-	if _, err := c.finish(); err != nil {
+	got.foreign = got.foreign || c.joined || got.source == FromWindow || got.source == FromStale
+	got.shared = got.shared || got.foreign // its cookies are taken out of a copy
+	resp, err := c.finish()
+	if err != nil {
 		return nil, err
 	}
-	if got.payload != nil && (got.payload.resp.StatusCode >= 500 || got.payload.resp.StatusCode == http.StatusTooManyRequests) {
-		return nil, beside(statusErrorOf(&got), got.cause)
+	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
+		err := beside(statusErrorOf(&got), got.cause)
+		resp.Body.Close()
+		return nil, err
 	}
 	return &got, nil
 }
@@ -210,9 +257,13 @@ func (s *Scheduler) flightOver(f *flight) bool {
 func statusErrorOf(res *result) error {
 	switch {
 	case res.payload != nil:
-		return statusError(&Response{Response: res.payload.response(true, context.Background())})
+		resp := res.payload.response(true, context.Background())
+		dropCookies(resp) // all who share the answer see the error
+		return statusError(&Response{Response: resp})
 	case res.stream != nil:
-		return &StatusError{StatusCode: res.streamed.StatusCode, Header: res.streamed.Header.Clone()}
+		h := res.streamed.Header.Clone()
+		delete(h, "Set-Cookie")
+		return &StatusError{StatusCode: res.streamed.StatusCode, Header: h}
 	}
 	return errNoAnswer
 }

@@ -91,7 +91,10 @@ func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 		r.why = fmt.Errorf("%w: the next attempt is due in %v", ErrWouldExceedDeadline, r.delay)
 		return
 	}
-	r.wanted = true
+	if now := s.now(); !out.unsent && !at.hold.permit.probe {
+		r.why = s.retryRefusedLocked(f, out.arrived.add(r.delay), now) // what is known already spares the body
+	}
+	r.wanted = r.why == nil
 }
 
 // retryRefusedLocked is why ax itself would not send another attempt at that
@@ -133,12 +136,15 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	now := s.now()
 	gone := at.abandoned
 	v := verdictGone
-	s.wroteLocked(at, &out)
+	s.wroteLocked(f, at, &out)
 	if out.unsent {
 		f.unsendLocked(at)
 	}
 	if !gone {
 		s.recordLocked(at, &out, now)
+		if out.unsent {
+			s.giveBackLocked(&at.hold, now) // first: a retry may have its tokens
+		}
 		f.hauntedLocked(&out)
 		s.heedLocked(at, &out, now)
 		v = s.nextLocked(f, &out, now)
@@ -154,7 +160,7 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	} else if !out.stream {
 		s.giveBackLocked(&at.hold, now)
 	}
-	if v == verdictFinal && out.err == nil && !s.heard() && (!out.failed() || f.fallbackPolicy() == nil) {
+	if v == verdictFinal && out.err == nil && !s.heard() && (!out.failed() || !f.someFallBackLocked()) {
 		s.completeLocked(f, f.result(), now) // nothing to tell or to do in between
 		v = verdictGone
 	}

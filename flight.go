@@ -2,7 +2,6 @@ package ax
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 )
 
@@ -32,8 +31,7 @@ type flight struct {
 	rank   rank // the best of its callers'
 
 	callers    callerSet
-	lent       atomic.Pointer[Fallback] // of one who joined, if the first caller has none
-	key        *flightKey               // nil = nobody can share it
+	key        *flightKey // nil = nobody can share it
 	waited     time.Duration
 	at         *attempt // the running or the latest
 	answer     *payload // the last answer seen

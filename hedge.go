@@ -259,15 +259,18 @@ func (s *Scheduler) leaveDeaf(f *flight, running []*attempt, h *hedge, results <
 func (s *Scheduler) finishLoser(l landed) {
 	l.at.finish()
 	if l.out.resp != nil && l.out.stream {
+		s.mu.Lock()
+		s.wroteLocked(l.at.f, l.at, &l.out)
+		s.mu.Unlock()
 		l.out.resp.Body.Close()
 		return
 	}
 	s.mu.Lock()
 	now := s.now()
+	s.wroteLocked(l.at.f, l.at, &l.out)
 	if l.out.crashed {
 		s.laterUser(l.at.closeAnswer)
 	}
-	s.wroteLocked(l.at, &l.out)
 	s.recordLocked(l.at, &l.out, now)
 	s.giveBackLocked(&l.at.hold, now)
 	s.dispatchLocked(now)

@@ -305,7 +305,7 @@ func (f *flight) receive(at *attempt, out *outcome) {
 		*out = at.ended(end, cause)
 		return
 	}
-	spare := f.fallbackPolicy() != nil && (resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests)
+	spare := (resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests) && f.allFallBack()
 	streams := f.streams(resp)
 	if f.plan(at, out); out.retry.wanted || streams && spare {
 		f.keepHead(at, out)

@@ -22,10 +22,7 @@ func (f *flight) settle() {
 		f.tellLeader(nil, Event{Kind: EventOverBudget, Err: f.refusal})
 	}
 	if fb := f.fallbackFor(res); fb != nil {
-		own := res
-		if res = f.fallBack(fb, own); res != own {
-			res.own = own
-		}
+		res = f.fallBack(fb, res)
 		if gone := f.goneResult(); gone != nil && res.source == FromNetwork {
 			res = gone
 		}
@@ -133,16 +130,9 @@ func (s *Scheduler) completeLocked(f *flight, res *result, now instant) {
 	if f.callers.len() > 1 {
 		res.panicked = nil
 	}
-	if own := res.own; own != nil {
-		own.shared, own.panicked = true, nil
-		s.declineLocked(f, own, now)
-	}
-	switch {
-	case res.stream != nil && f.callers.len() == 0:
-		s.dropResultLocked(res)
-	case res.stream != nil:
+	if res.stream != nil {
 		s.handOverLocked(f, res, now)
-	default:
+	} else {
 		for c := f.callers.pop(); c != nil; c = f.callers.pop() {
 			s.endLocked(c, res, now)
 		}
@@ -297,7 +287,7 @@ func (c *caller) answer() (*Response, error) {
 		*res = result{kind: res.kind, attempts: res.attempts} // or it would keep the body from being found forgotten
 	case res.payload != nil:
 		head := res.payload.head(res.shared, c.ctx)
-		if res.shared && (c.joined || r.Source == FromWindow || r.Source == FromStale) {
+		if res.shared && (c.joined || res.foreign || r.Source == FromWindow || r.Source == FromStale) {
 			dropCookies(head)
 		}
 		r.Response = res.payload.readBy(&both.body, head, res.shared)
