@@ -71,7 +71,7 @@ func (s *Scheduler) answer(l *lane, h hold, asked rank, g Grant, err error) {
 		s.sleepLocked(l, g.RetryIn, asked, now)
 		s.refuseNoWaitLocked(l, now)
 	default:
-		if mine := (&grant{g.Release, g.StartBy, make(chan struct{})}); mine.late() {
+		if mine := (&grant{release: g.Release, startBy: g.StartBy, released: make(chan struct{})}); mine.late() {
 			s.sleepLocked(l, lateSleep, asked, now)
 		} else {
 			at = s.grantLocked(l, &h, mine, now)
@@ -160,8 +160,13 @@ func (s *Scheduler) grantLocked(l *lane, h *hold, g *grant, now instant) *attemp
 			s.refuseWaiterLocked(w, err, now)
 			continue
 		}
+		if w.owner != h.owner && !s.passOwnerLocked(h, g, w.owner, now) {
+			if s.fixOwnerLocked(w.owner, now); !w.owner.blocked {
+				return nil // for a moment: it is asked for again
+			}
+			continue
+		}
 		s.dropLocked(w, now)
-		s.passOwnerLocked(h, w.owner, now)
 		h.grant = g
 		s.startLocked(w, *h, now)
 		s.fixOwnerLocked(w.owner, now)
@@ -188,20 +193,22 @@ func (s *Scheduler) bestForLocked(l *lane, h *hold) *waiter {
 	return best
 }
 
-// passOwnerLocked makes another owner pay for a reserved permit.
-func (s *Scheduler) passOwnerLocked(h *hold, o *owner, now instant) {
-	if o == h.owner {
-		return
+// passOwnerLocked makes another owner pay for a reserved permit; false if it cannot.
+func (s *Scheduler) passOwnerLocked(h *hold, g *grant, o *owner, now instant) bool {
+	if !o.gate.take() {
+		return false
+	}
+	claim := o.rates.take(now, 0)
+	if claim == noClaim {
+		o.gate.release()
+		return false
 	}
 	was := h.owner
 	was.gate.release()
 	was.rates.giveBack(now, h.taken, h.claims[ofOwner])
-	h.owner = o
-	if !o.gate.take() {
-		panic("ax: an owner without a slot was ready")
-	}
-	h.claims[ofOwner] = o.rates.take(now, 0)
+	h.owner, h.claims[ofOwner], g.passed = o, claim, now
 	s.fixOwnerLocked(was, now)
+	return true
 }
 
 // watchGrant ends an attempt whose grant can no longer be held, for as long as

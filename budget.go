@@ -138,7 +138,7 @@ func (s *Scheduler) refuseOwnerLocked(o *owner, now instant) {
 // lets wait is told once per window.
 func (s *Scheduler) admitOwnerLocked(f *flight, now instant) error {
 	o := f.owner
-	if !o.limited() || o.startAt(now) <= now {
+	if !o.limited() || o.startAt(now) <= now || o.asked > o.inQueue { // one is reserved that nobody waits for
 		return nil
 	}
 	if o.budget.Over != OverQueue {

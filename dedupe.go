@@ -73,6 +73,9 @@ func (s *Scheduler) endKeptLocked(c *caller, kept *entry, now instant) {
 
 // keyLocked lets others find f.
 func (s *Scheduler) keyLocked(f *flight, key *flightKey) {
+	if old := s.flights.get(*key); old != nil {
+		old.keyed = false // nobody joins it any more
+	}
 	f.key, f.keyed, f.lone = key, true, false
 	s.flights.set(*key, f)
 	s.fileLocked(f)

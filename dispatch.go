@@ -25,6 +25,7 @@ type grant struct {
 	release  func()        // nil = nothing to do
 	startBy  time.Time     // zero = any time
 	released chan struct{} // closed with it
+	passed   instant       // when another owner came to pay; 0 = it never did
 }
 
 // late tells that a start would come later than was granted.
@@ -211,7 +212,11 @@ func (s *Scheduler) giveBackLocked(h *hold, now instant) {
 	}
 	if h.unsent {
 		for i, r := range h.rates(s) {
-			r.giveBack(now, h.taken, h.claims[i])
+			taken := h.taken
+			if i == ofOwner && h.grant != nil {
+				taken = max(taken, h.grant.passed)
+			}
+			r.giveBack(now, taken, h.claims[i])
 		}
 		h.unsent = false
 	}

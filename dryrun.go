@@ -171,7 +171,7 @@ func (g *ghost) startedLocked(h hold, now instant) {
 		h.owner.would.wait.record(waited)
 	}
 	s.setAlarmLocked(&g.alarm, g, never) // of QueueTimeout
-	s.calledLocked(&h, now)
+	s.called(&h)
 	g.hold, g.started = h, now
 	g.haunt()
 }

@@ -121,6 +121,7 @@ func (s *Scheduler) express(ctx context.Context, t *Task, w *way) (r *Response, 
 	x := new(express)
 	x.begin(s, ctx, t, l, w, now)
 	x.at.hold.permit.gen, x.at.hold.claims = generation, claims
+	x.at.hold.unsent, x.at.hold.taken = true, now
 	x.at.hold.mark = l.stats.seen.started(now, l.gate.active())
 	if l.policy.retry != nil {
 		l.retries.first(now)
@@ -158,16 +159,14 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 // one of the start, and tells the windows. Somebody may have come meanwhile who
 // waits for just that.
 func (x *express) sent() {
-	s, l := x.at.s, x.lane
-	if !x.heard && !s.rates.exact() && !l.rates.exact() {
-		return
+	s, h := x.at.s, &x.at.hold
+	if x.heard {
+		x.at.began = s.now()
+		if d := x.at.limit; d > 0 {
+			x.at.setDeadline(x.at.began.add(d))
+		}
 	}
-	now, opened := s.called([...]*rateSet{ofAll: s.rates, ofLane: l.rates, ofOwner: nil}, x.at.hold.claims)
-	x.at.began = now
-	if d := x.at.limit; d > 0 {
-		x.at.setDeadline(now.add(d))
-	}
-	s.handOn(l, opened && (l.gate.isGuarded() || s.gate.isGuarded()))
+	s.called(h)
 }
 
 // tell tells an event of a task whose goroutine is the only one that knows it.

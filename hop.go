@@ -137,10 +137,16 @@ func (a *attempt) awaitHop(w *hopWait, left stoppedTime) error {
 		err, cause := a.ending()
 		return joinCause(err, cause)
 	}
-	s.calledLocked(&a.hold, now)
+	s.fixOwnerLocked(a.hold.owner, now)
+	s.fixLaneLocked(a.hold.lane, now)
+	s.dispatchLocked(now)
 	s.unlock()
 	a.endIfLate()
-	return a.goOnIn(now, left)
+	err := a.goOnIn(now, left)
+	s.mu.Lock() // an executor may send two at once
+	s.called(&a.hold)
+	s.mu.Unlock()
+	return err
 }
 
 // goOnIn starts the attempt's clock again, with the time that was left.

@@ -38,7 +38,8 @@ type claim uint8
 
 const (
 	noClaim   claim = iota // nothing was taken
-	uncounted              // taken while there were no windows
+	uncounted              // taken while there were no rates
+	bucketed               // taken of buckets alone: windows that follow them begin with it
 	firstEra               // from here on, and round again: counted as pending
 )
 
@@ -83,9 +84,12 @@ func (r *rateSet) next(now instant) instant {
 }
 
 func (r *rateSet) nextLocked(now instant) instant {
-	at, now := r.due(), max(now, r.latest)
+	at, seen := r.due(), max(now, r.latest)
 	for i := range r.buckets {
-		at = max(at, r.buckets[i].next(r.time(now), now))
+		at = max(at, r.buckets[i].next(r.time(seen), seen))
+	}
+	if at <= seen { // somebody has read the clock since
+		return min(at, now)
 	}
 	return at
 }
@@ -127,7 +131,7 @@ func (r *rateSet) take(now instant, lag time.Duration) claim {
 	now = r.advance(now)
 	r.spacing.take(now, due, lag, taken)
 	if !r.exactLocked() {
-		return uncounted
+		return bucketed
 	}
 	r.pending++
 	return r.era
@@ -157,7 +161,9 @@ func (r *rateSet) calledLocked(now instant, c claim) (opened bool) {
 	opened = r.due() == never
 	now = r.advance(now)
 	r.settle(c)
-	r.log.add(now)
+	if c != bucketed {
+		r.log.add(now)
+	}
 	return opened
 }
 

@@ -13,56 +13,52 @@ func (s *Scheduler) sent(at *attempt) {
 	} else {
 		s.count.retries.Add(1)
 	}
-	if !at.hold.unsent {
-		return
-	}
-	at.hold.unsent = false
-	rates := at.hold.rates(s)
-	if !rates[ofAll].exact() && !rates[ofLane].exact() && !rates[ofOwner].exact() {
-		return
-	}
-	if _, opened := s.called(rates, at.hold.claims); opened {
-		s.mu.Lock()
-		s.openedLocked(&at.hold, s.now())
-		s.unlock()
-	}
+	s.called(&at.hold)
 }
 
-// called tells rates that a token taken of each is used: the Executor is about to be
-// called. The clock is read when nobody can be in the way any more, since windows
-// do not see what passes from then until the call. opened tells that somebody who
-// could not start before, at no moment, may have one now.
-func (s *Scheduler) called(rates [3]*rateSet, claims [3]claim) (now instant, opened bool) {
+// called tells the rates that what h has taken of them is used: the Executor is about
+// to be called. The clock is read when nobody can be in the way any more, since
+// windows do not see what passes from then until the call; so nothing follows it here
+// but what another goroutine does.
+func (s *Scheduler) called(h *hold) {
+	if !h.unsent {
+		return
+	}
+	h.unsent = false
+	rates := h.rates(s)
 	var exact [len(rates)]bool
+	var some, opened bool
 	for i, r := range rates {
 		if exact[i] = r.exact(); exact[i] {
 			r.mu.Lock()
+			some = true
 		}
 	}
-	now = s.now()
+	if !some {
+		return
+	}
+	now := s.now()
 	for i, r := range rates {
 		if exact[i] {
-			opened = r.calledLocked(now, claims[i]) || opened
+			opened = r.calledLocked(now, h.claims[i]) || opened
 			r.mu.Unlock()
 		}
 	}
-	return now, opened
-}
-
-// openedLocked lets those look again who wait for tokens that h used.
-func (s *Scheduler) openedLocked(h *hold, now instant) {
-	s.fixOwnerLocked(h.owner, now)
-	s.fixLaneLocked(h.lane, now)
-	s.dispatchLocked(now)
-}
-
-// calledLocked is called for who holds the mutex. Dispatch follows.
-func (s *Scheduler) calledLocked(h *hold, now instant) {
-	if h.unsent {
-		h.unsent = false
-		s.called(h.rates(s), h.claims)
-		s.openedLocked(h, now)
+	if opened {
+		s.alive.Add(1)
+		go s.opened(h.lane, h.owner) // at once
 	}
+}
+
+// opened lets those look again who wait for tokens that a call has used.
+func (s *Scheduler) opened(l *lane, o *owner) {
+	s.mu.Lock()
+	now := s.now()
+	s.fixOwnerLocked(o, now)
+	s.fixLaneLocked(l, now)
+	s.dispatchLocked(now)
+	s.aliveLessLocked()
+	s.unlock()
 }
 
 // roomForExecutor makes the stack of a new goroutine as large as an http.Client

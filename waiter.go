@@ -235,11 +235,12 @@ var (
 	obstacleOwner    = obstacle{"its owner's budget", "the Budget"}
 	obstacleLaneRate = obstacle{"a token of its lane", "the lane's Rate"}
 	obstacleRate     = obstacle{"a token", "Config.Rate"}
+	obstacleFleet    = obstacle{"the governor's word", "the limits of the fleet"}
 	obstacleOthers   = obstacle{"others that go first", "its Priority"}
 )
 
-// obstacle is what keeps w from starting now: what is held before what is full,
-// and that before what is too fast.
+// obstacle is what keeps w from starting now: what is held before whose budget is
+// used up, that before what is full, and that before what is too fast.
 func (w *waiter) obstacle(now instant) obstacle {
 	s, l, o := w.f.s, w.lane, w.owner
 	switch {
@@ -251,8 +252,10 @@ func (w *waiter) obstacle(now instant) obstacle {
 		return obstacleForced
 	case l.brk != nil && l.brk.state() == BreakerOpen:
 		return obstacleBreaker
-	case o.limited() && o.startAt(now) > now:
+	case o.limited() && o.asked == 0 && o.startAt(now) > now:
 		return obstacleOwner
+	case l.asks > 0 && l.asks >= l.startable():
+		return obstacleFleet
 	case w.kind != waitTokens && !s.gate.free():
 		return obstacleSlot
 	case w.kind != waitTokens && l.limit(now) > 0 && l.inFlight() >= l.limit(now):
