@@ -178,7 +178,7 @@ func (r *rateSet) settle(c claim) {
 // to be called: nothing was used. Only tokens that would have overflowed
 // meanwhile, had they not been taken, do not come back.
 func (r *rateSet) giveBack(now, taken instant, c claim) {
-	if r == nil || c == noClaim || !r.limited.Load() {
+	if r == nil || c <= uncounted || !r.limited.Load() {
 		return
 	}
 	r.mu.Lock()

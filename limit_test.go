@@ -58,8 +58,11 @@ func (r *rateSet) called(now instant) (opened bool) {
 
 // claimed is what a start taken lately was given.
 func (r *rateSet) claimed() claim {
-	if r.exact() {
+	switch {
+	case r.exact():
 		return r.era
+	case len(r.rates()) > 0:
+		return bucketed
 	}
 	return uncounted
 }
@@ -659,7 +662,7 @@ func FuzzRateBucket(f *testing.F) {
 			case 3:
 				if len(kept) > 0 {
 					i := arg % len(kept)
-					r.giveBack(now, kept[i], uncounted)
+					r.giveBack(now, kept[i], bucketed)
 					kept = slices.Delete(kept, i, i+1)
 				}
 			}
