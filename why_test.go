@@ -188,3 +188,23 @@ func TestWhyALaneIsClosed(t *testing.T) {
 		require.Len(t, log.Lines("lane paused", `because="no quota left until its reset"`), 1)
 	})
 }
+
+// Whoever is first waits for the governor alone.
+func TestWhyWaitsForAGovernor(t *testing.T) {
+	gov := qGovernor(func(ctx context.Context, _ ax.Ask) (ax.Grant, error) {
+		select {
+		case <-time.After(time.Hour):
+			return ax.Grant{}, nil
+		case <-ctx.Done():
+			return ax.Grant{}, ctx.Err()
+		}
+	})
+	bubble(t, ax.Config{MaxConcurrent: 1, Governor: gov, Owners: &ax.Budget{MaxConcurrent: 1}}, func(t *tester) {
+		ctx, cancel := context.WithCancel(dBG)
+		waits := t.Go(ctx, ax.Request{URL: at("/"), Owner: "ann"})
+		time.Sleep(time.Second)
+		require.Equal(t, "the governor's word: the limits of the fleet", t.S.Waiting(1)[0].For)
+		cancel()
+		require.ErrorContains(t, (<-waits).Err, "waiting for the governor's word")
+	})
+}
