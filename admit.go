@@ -247,7 +247,7 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 		return nil
 	}
 	l, o := f.lane, f.owner
-	if o.limited() && o.maxQueue() > 0 && o.waiting-o.asked > o.maxQueue() {
+	if o.limited() && o.maxQueue() > 0 && o.waiting-o.askedFirst() > o.maxQueue() {
 		return s.overLimitLocked(o, "MaxQueue", &f.overBudget, now)
 	}
 	laneFull := l.maxQueue > 0 && l.waiting-l.asks > l.maxQueue // those asked for wait for nothing here

@@ -109,9 +109,13 @@ func (a *answers) ringLocked(now instant) {
 	a.arm()
 }
 
-// forgetURL drops what was kept for a URL.
-func (a *answers) forgetURL(url string) {
-	a.byURL.each(url, a.drop)
+// forgetURL drops what was kept for a URL, but what is kept under one key.
+func (a *answers) forgetURL(url string, but dedupeKey) {
+	a.byURL.each(url, func(e *entry) {
+		if e.key != but {
+			a.drop(e)
+		}
+	})
 	a.arm()
 }
 

@@ -138,7 +138,7 @@ func (s *Scheduler) refuseOwnerLocked(o *owner, now instant) {
 // lets wait is told once per window.
 func (s *Scheduler) admitOwnerLocked(f *flight, now instant) error {
 	o := f.owner
-	if !o.limited() || o.startAt(now) <= now || o.asked > o.inQueue { // one is reserved that nobody waits for
+	if !o.limited() || o.startAt(now) <= now || f.lane.asks > 0 && o.asked > o.inQueue { // one is reserved that nobody waits for
 		return nil
 	}
 	if o.budget.Over != OverQueue {
@@ -198,6 +198,10 @@ type budgetError struct {
 }
 
 func (e *budgetError) Unwrap() error { return e.error }
+
+// askedFirst is how many of those who wait for a first start a governor is being asked
+// for, and who so wait for nothing here.
+func (o *owner) askedFirst() int { return max(0, o.asked-(o.inQueue-o.waiting)) }
 
 // maxQueue is how many first starts of o may wait; 0 = any number.
 func (o *owner) maxQueue() int {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/axsched/ax"
@@ -291,5 +292,134 @@ func TestL7OrphanedReservationRefusesNobody(t *testing.T) {
 		t.Until(20 * qms)
 		require.Zero(t, t.S.Stats().Active)
 		require.NoError(t, t.Do(dBG, ax.Request{URL: at("/b"), Owner: "o"}).Err)
+	})
+}
+
+// A start of a bucket counts from its call in windows that come before that, whatever the bucket remembers.
+func TestL8StartOfARefilledBucketCounts(t *testing.T) {
+	cfg := ax.Config{Rate: []ax.Rate{{Limit: 10, Per: time.Second, Burst: 1}}, OnEvent: func(e ax.Event) {
+		if e.Kind == ax.EventStarted && e.Task.URL() == at("/a") {
+			time.Sleep(300 * fms)
+		}
+	}}
+	bubble(t, cfg, func(t *tester) {
+		a := t.Go(dBG, fGet("/a"))
+		t.Until(200 * fms)
+		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.PerMinute(1)}))
+		require.NoError(t, (<-a).Err)
+		t.Until(400 * fms)
+		require.NoError(t, t.Do(dBG, fGet("/b")).Err)
+		ts := t.Server.Times()
+		require.GreaterOrEqual(t, ts[1]-ts[0], time.Minute, "%v", ts)
+	})
+}
+
+func TestL8StartOfABucketThatWasLiftedCounts(t *testing.T) {
+	cfg := ax.Config{Rate: []ax.Rate{{Limit: 1, Per: time.Minute, Burst: 1}}, OnEvent: func(e ax.Event) {
+		if e.Kind == ax.EventStarted && e.Task.URL() == at("/a") {
+			time.Sleep(300 * fms)
+		}
+	}}
+	bubble(t, cfg, func(t *tester) {
+		a := t.Go(dBG, fGet("/a"))
+		t.Until(200 * fms)
+		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.Unlimited()}))
+		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.PerMinute(1)}))
+		require.NoError(t, (<-a).Err)
+		t.Until(400 * fms)
+		require.NoError(t, t.Do(dBG, fGet("/b")).Err)
+		ts := t.Server.Times()
+		require.GreaterOrEqual(t, ts[1]-ts[0], time.Minute, "%v", ts)
+	})
+}
+
+func TestL8StartOfABucketCountsFromItsCall(t *testing.T) {
+	cfg := ax.Config{Rate: []ax.Rate{{Limit: 1, Per: time.Minute, Burst: 1}}, OnEvent: func(e ax.Event) {
+		if e.Kind == ax.EventStarted && e.Task.URL() == at("/a") {
+			time.Sleep(30 * time.Second)
+		}
+	}}
+	bubble(t, cfg, func(t *tester) {
+		a := t.Go(dBG, fGet("/a"))
+		t.Until(time.Second)
+		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.PerMinute(1)}))
+		require.NoError(t, (<-a).Err)
+		require.NoError(t, t.Do(dBG, fGet("/b")).Err)
+		ts := t.Server.Times()
+		require.GreaterOrEqual(t, ts[1]-ts[0], time.Minute, "%v", ts)
+	})
+}
+
+func TestL8StartOfABucketGivenBackUnderAWindow(t *testing.T) {
+	cfg := ax.Config{Rate: []ax.Rate{{Limit: 1, Per: time.Minute, Burst: 1}}, OnEvent: func(e ax.Event) {
+		if e.Kind == ax.EventStarted && e.Task.URL() == at("/a") {
+			time.Sleep(300 * fms)
+			runtime.Goexit()
+		}
+	}}
+	bubble(t, cfg, func(t *tester) {
+		t.Go(dBG, fGet("/a"))
+		t.Until(100 * fms)
+		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.PerMinute(1)}))
+		t.Until(400 * fms)
+		require.Zero(t, t.Server.Count())
+		b := t.Do(dBG, fGet("/b"))
+		require.Less(t, b.At, time.Second)
+	})
+}
+
+// Retries that a governor is asked for make no room in the queue.
+func TestL7MaxQueueWithRetriesAskedFor(t *testing.T) {
+	g := &fGovernor{}
+	g.Answer = func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+		if n > 2 {
+			select {
+			case <-ctx.Done():
+				return ax.Grant{}, ctx.Err()
+			case <-time.After(time.Hour):
+			}
+		}
+		return ax.Grant{}, nil
+	}
+	bubble(t, ax.Config{Governor: g, Retry: fRetry(1), Budgets: map[string]ax.Budget{"o": {MaxConcurrent: 2, MaxQueue: 1}}}, func(t *tester) {
+		t.Server.Reply = fAnswer(503, "")
+		for range 2 {
+			t.Go(dBG, ax.Request{URL: at("/r"), Owner: "o"})
+		}
+		t.Until(time.Second)
+		require.Len(t, g.Asks(), 4) // both retries are asked for
+		queued := 0
+		for range 6 {
+			c := t.S.Submit(dBG, ax.Must(ax.Request{URL: at("/n"), Owner: "o"}.Task()))
+			synctest.Wait()
+			select {
+			case <-c.Done():
+			default:
+				queued++
+			}
+		}
+		require.Equal(t, 1, queued)
+	})
+}
+
+func TestL7ReservationInAnotherLaneAdmitsNobody(t *testing.T) {
+	g := &fGovernor{}
+	g.Answer = func(ctx context.Context, n int, a ax.Ask) (ax.Grant, error) {
+		select {
+		case <-ctx.Done():
+			return ax.Grant{}, ctx.Err()
+		case <-time.After(time.Hour):
+		}
+		return ax.Grant{}, nil
+	}
+	bubble(t, ax.Config{Governor: g, Budgets: map[string]ax.Budget{"o": {MaxConcurrent: 1, Over: ax.OverReject}}}, func(t *tester) {
+		ctx, cancel := context.WithCancel(dBG)
+		a := t.Go(ctx, ax.Request{URL: at("/"), Owner: "o"})
+		synctest.Wait()
+		cancel()
+		<-a
+		r := <-t.Go(dBG, ax.Request{URL: "http://b.test/", Owner: "o"})
+		require.ErrorIs(t, r.Err, ax.ErrBudget, "at %v", r.At)
+		require.Less(t, r.At, time.Second)
 	})
 }

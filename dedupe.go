@@ -55,10 +55,10 @@ func (s *Scheduler) findLocked(c *caller, want *Hints, w *way, now instant) (tak
 	return nil, have, nil
 }
 
-// failedLocked tells a flight that a fallback or a listener still holds up, but whose
-// outcome is known: who comes now is to have an attempt of its own.
+// failedLocked tells a flight that its body, a fallback or a listener still holds up,
+// but whose outcome is known: who comes now is to have an attempt of its own.
 func (f *flight) failedLocked() bool {
-	return f.state == flightSettling && (f.refusal != nil || f.last().failed())
+	return f.sealed || f.state == flightSettling && (f.refusal != nil || f.last().failed())
 }
 
 // endKeptLocked answers c with a result that was kept.
@@ -185,7 +185,7 @@ func (a *attempt) within() int {
 // keepLocked keeps a good answer for who comes after: in the window, and in the
 // store for staleness; and forgets what a write has made old.
 func (s *Scheduler) keepLocked(f *flight, res *result, now instant) {
-	if res.kind != EventSucceeded || res.source != FromNetwork {
+	if res.kind != EventSucceeded || res.source != FromNetwork || f.last().failed() {
 		return
 	}
 	status := f.last().status()
@@ -247,12 +247,13 @@ func (s *Scheduler) wroteLocked(f *flight, at *attempt, out *outcome) {
 	if at.task.safe() || !wrote(at, out) {
 		return
 	}
-	if f != nil && f.state == flightDone && f.key != nil && s.window.get(f.key.dedupeKey, s.now()) != nil {
-		return
+	var own dedupeKey // no other has it
+	if f != nil && f.state == flightDone && f.key != nil {
+		own = f.key.dedupeKey
 	}
 	url := at.task.urlFamily()
-	s.window.forgetURL(url)
-	s.stale.forgetURL(url)
+	s.window.forgetURL(url, own)
+	s.stale.forgetURL(url, own)
 	s.byURL.each(url, func(other *flight) {
 		if other.attempts > 0 && other != f {
 			other.outdated = true

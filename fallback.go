@@ -34,6 +34,7 @@ func (f *flight) fallbackPolicy() *Fallback {
 }
 
 // allFallBack tells whether nobody is to see the outcome itself if a fallback answers.
+// Then nobody may join any more who would.
 func (f *flight) allFallBack() bool {
 	if f.lone || f.work() != nil {
 		return f.fallbackPolicy() != nil
@@ -42,6 +43,7 @@ func (f *flight) allFallBack() bool {
 	defer f.s.mu.Unlock()
 	all := true
 	f.callers.each(func(c *caller) bool { all = c.fallsBack(); return all })
+	f.sealed = f.sealed || all
 	return all
 }
 
@@ -218,6 +220,7 @@ func (f *flight) static(fb *Fallback, cause error) (got *result, err error) {
 	if own.Body == nil {
 		own.Body = http.NoBody
 	}
+	own.Trailer = own.Trailer.Clone()
 	if own.Header = own.Header.Clone(); own.Header == nil {
 		own.Header = make(http.Header)
 	}

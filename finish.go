@@ -21,6 +21,7 @@ const (
 // retryPlan is what the policy says about one outcome.
 type retryPlan struct {
 	wanted bool
+	early  bool // refused before the body was read: to be judged again
 	delay  time.Duration
 	after  time.Duration // Retry-After, 0 = none
 	why    error         // why there will be no retry, where that is worth saying
@@ -87,20 +88,29 @@ func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 	s := f.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d := f.deadline(); d != never && out.arrived.add(r.delay) >= d {
-		r.why = fmt.Errorf("%w: the next attempt is due in %v", ErrWouldExceedDeadline, r.delay)
-		return
+	if !out.unsent && !at.hold.permit.probe { // what is known already spares the body
+		r.why = s.retryRefusedLocked(f, out, s.now())
+	} else {
+		r.why = f.lateRetryLocked(out)
 	}
-	if now := s.now(); !out.unsent && !at.hold.permit.probe {
-		r.why = s.retryRefusedLocked(f, out.arrived.add(r.delay), now) // what is known already spares the body
-	}
-	r.wanted = r.why == nil
+	r.wanted, r.early = r.why == nil, r.why != nil
 }
 
-// retryRefusedLocked is why ax itself would not send another attempt at that
-// moment, as far as is known once breaker and lane have heard of the last one.
-func (s *Scheduler) retryRefusedLocked(f *flight, at, now instant) error {
-	l := f.lane // the budget is judged when the retry is to be sent: more first attempts may count then
+// lateRetryLocked is why a retry would come too late for all of f's callers.
+func (f *flight) lateRetryLocked(out *outcome) error {
+	if d := f.deadline(); d != never && out.arrived.add(out.retry.delay) >= d {
+		return fmt.Errorf("%w: the next attempt is due in %v", ErrWouldExceedDeadline, out.retry.delay)
+	}
+	return nil
+}
+
+// retryRefusedLocked is why ax itself would not send another attempt after out, as
+// far as is known; all of it once breaker and lane have heard of out.
+func (s *Scheduler) retryRefusedLocked(f *flight, out *outcome, now instant) error {
+	if err := f.lateRetryLocked(out); err != nil {
+		return err
+	}
+	l, at := f.lane, out.arrived.add(out.retry.delay) // the budget is judged when the retry is to be sent: more first attempts may count then
 	if until, open := openUntil(l.brk); f.outer == nil && l.rejects(now) && (!open || until > at) {
 		return s.circuitErrorLocked(l, now)
 	}
@@ -251,8 +261,8 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 	if f.state != flightRunning {
 		return verdictGone
 	}
-	if out.retry.wanted {
-		out.retry.why = s.retryRefusedLocked(f, out.arrived.add(out.retry.delay), now)
+	if (out.retry.wanted || out.retry.early) && !out.stream {
+		out.retry.why = s.retryRefusedLocked(f, out, now)
 		out.retry.wanted = out.retry.why == nil
 	}
 	out.waited = f.waited
@@ -266,6 +276,7 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 	if f.wait.ready == nil {
 		f.wait.ready = make(chan signal, 1)
 	}
+	f.sealed = false
 	if out.again {
 		s.standLocked(f, now)
 		return verdictRetry

@@ -52,6 +52,7 @@ type flight struct {
 	noWait     bool // starts when the governor answers, or not at all
 	entered    bool // admission let it wait
 	shownLast  bool // answer is in the hands of a caller who left
+	sealed     bool // its answer is a failure that nobody is to see: not joined
 	ownBody    bool // the caller whose task it has is gone: it closes the body
 	overBudget bool // it met its owner's budget
 }

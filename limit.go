@@ -28,6 +28,8 @@ type rateSet struct {
 	log      startLog
 	pending  int         // taken, neither called nor given back; counted while there are windows
 	era      claim       // since windows came into force
+	seeds    int         // starts that the log began with then: what buckets knew
+	seeded   instant     // when that was
 	windowed atomic.Bool // there are windows, for who holds no lock
 	limited  atomic.Bool // there are rates, likewise
 }
@@ -39,7 +41,7 @@ type claim uint8
 const (
 	noClaim   claim = iota // nothing was taken
 	uncounted              // taken while there were no rates
-	bucketed               // taken of buckets alone: windows that follow them begin with it
+	bucketed               // taken of buckets alone: windows that follow them may begin with it
 	firstEra               // from here on, and round again: counted as pending
 )
 
@@ -161,16 +163,18 @@ func (r *rateSet) calledLocked(now instant, c claim) (opened bool) {
 	opened = r.due() == never
 	now = r.advance(now)
 	r.settle(c)
-	if c != bucketed {
-		r.log.add(now)
-	}
+	r.log.add(now)
 	return opened
 }
 
-// settle ends what c was counted as pending for.
+// settle ends what c was counted as: as pending, or as a start long made.
 func (r *rateSet) settle(c claim) {
-	if c == r.era && r.pending > 0 {
+	switch {
+	case c == r.era && r.pending > 0:
 		r.pending--
+	case c == bucketed && r.seeds > 0 && r.log.len() > 0 && r.log.oldest(0) == r.seeded:
+		r.seeds--
+		r.log.shift()
 	}
 }
 
@@ -234,7 +238,8 @@ func (r *rateSet) setLocked(now instant, rates []Rate) {
 		if r.era++; r.era == noClaim {
 			r.era = firstEra
 		}
-		for range min(uncalled, r.widest()) {
+		r.seeds, r.seeded = min(uncalled, r.widest()), now
+		for range r.seeds {
 			r.log.add(now)
 		}
 	}

@@ -697,3 +697,146 @@ func TestD2WriteDuringAReadThatWillBeStale(t *testing.T) {
 		require.Equal(t, 503, r.Status())
 	})
 }
+
+// A stream of a failure goes to who has no fallback.
+func TestPartingWithAStream(t *testing.T) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, MaxBodyBytes: 300 << 10}, func(t *tester) {
+		big := strings.Repeat("x", 400<<10)
+		t.Server.Reply = after(time.Second, 503, big)
+		with := fGet("/")
+		with.Fallback = &ax.Fallback{Static: fStatic("static")}
+		w := t.Go(dBG, with)
+		synctest.Wait()
+		without := t.Go(dBG, fGet("/"))
+		a, b := <-w, <-without
+		for _, r := range []result{a, b} {
+			if r.Resp != nil {
+				defer r.Resp.Body.Close()
+			}
+		}
+		require.NoError(t, a.Err)
+		require.Equal(t, ax.FromStatic, a.Resp.Source, "status %d", a.Status())
+	})
+}
+
+// A retry that is refused before the body is read is judged again after it.
+func TestF3EarlyRefusalIsNotForWhoJoinsMeanwhile(t *testing.T) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, Retry: fRetry(2), Rate: ax.PerMinute(1)}, func(t *tester) {
+		n := 0
+		t.Server.Reply = func(h *hit) (*http.Response, error) {
+			if n++; n > 1 {
+				return reply(200, "good"), nil
+			}
+			r := reply(503, "")
+			r.Body, r.ContentLength = &lateBody{strings.NewReader("down"), 50 * fms}, 4
+			return r, nil
+		}
+		ctx, cancel := context.WithTimeout(dBG, 10*time.Second)
+		defer cancel()
+		a := t.Go(ctx, fGet("/"))
+		t.Until(20 * fms)
+		r := t.Do(dBG, fGet("/"))
+		<-a
+		require.NoError(t, r.Err)
+		require.Equal(t, 200, r.Status(), "cause %v", r.Resp.Cause)
+	})
+}
+
+// Nobody joins an answer that is being cut.
+func TestPartingOfWhoComesWhileAnAnswerIsCut(t *testing.T) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, MaxBodyBytes: 300 << 10}, func(t *tester) {
+		big := strings.Repeat("x", 400<<10)
+		t.Server.Reply = func(h *hit) (*http.Response, error) {
+			r := reply(503, "")
+			r.Body, r.ContentLength = &lateBody{strings.NewReader(big), 50 * fms}, int64(len(big))
+			return r, nil
+		}
+		with := fGet("/")
+		with.Fallback = &ax.Fallback{Static: fStatic("static")}
+		w := t.Go(dBG, with)
+		t.Until(20 * fms)
+		r := t.Do(dBG, fGet("/"))
+		<-w
+		require.NoError(t, r.Err)
+		b, err := io.ReadAll(r.Resp.Body)
+		require.NoError(t, err, "after %d bytes of %v", len(b), r.Resp.Source)
+		require.Len(t, b, len(big))
+	})
+}
+
+// A failure is not kept, also if it is one by IsFailure.
+func TestD2FailureIsNotKept(t *testing.T) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}, Breaker: &ax.Breaker{MinCalls: 100, Window: 100, IsFailure: func(o ax.Outcome) bool {
+		return o.Response != nil && o.Response.Header.Get("Bad") != ""
+	}}}, func(t *tester) {
+		t.Server.Reply = fHosts(map[string]fReply{
+			"a.test": fScript(fAnswer(200, "bad", "Bad: 1"), fAnswer(200, "good")),
+			"b.test": after(10*time.Second, 503, "b"),
+		})
+		with := fGet("/")
+		with.Fallback = &ax.Fallback{Alternate: fAlt("b.test", nil)}
+		w := t.Go(dBG, with)
+		t.Until(5 * time.Second)
+		require.Equal(t, "good", fBody(t, t.Do(dBG, fGet("/"))))
+		r := <-w
+		require.Equal(t, "bad", fBody(t, r))
+		require.Equal(t, "good", fBody(t, t.Do(dBG, fGet("/"))))
+	})
+}
+
+func TestF7StaticTrailerIsNobodysToChange(t *testing.T) {
+	shared := &http.Response{StatusCode: 200, Header: http.Header{"X": {"1"}}, Trailer: http.Header{"T": {"1"}}}
+	bubble(t, ax.Config{}, func(t *tester) {
+		t.Server.Reply = fAnswer(503, "")
+		r := fGet("/")
+		r.Fallback = &ax.Fallback{Static: func(context.Context, *ax.Task, error) (*http.Response, error) { return shared, nil }}
+		a := t.Do(dBG, r)
+		a.Resp.Header.Set("X", "2")
+		a.Resp.Trailer.Set("T", "2")
+		b := t.Do(dBG, r)
+		require.Equal(t, "1", b.Resp.Header.Get("X"))
+		require.Equal(t, "1", b.Resp.Trailer.Get("T"))
+	})
+}
+
+// lateBody is a body whose first bytes take a while.
+type lateBody struct {
+	io.Reader
+	after time.Duration
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	time.Sleep(b.after)
+	b.after = 0
+	return b.Reader.Read(p)
+}
+
+func (b *lateBody) Close() error { return nil }
+
+// A second sending of a write makes old what was read since the first, though not the
+// write's own answer.
+func TestD2LateTwinOfAWriteForgetsOthers(t *testing.T) {
+	bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}, AttemptTimeout: time.Second, Retry: fRetry(1)}, func(t *tester) {
+		var state atomic.Pointer[string]
+		write := func(s string) { state.Store(&s) }
+		write("none")
+		t.Server.Reply = func(h *hit) (*http.Response, error) {
+			switch {
+			case h.Method == "GET":
+				return reply(200, *state.Load()), nil
+			case h.N == 1:
+				time.Sleep(10 * time.Second) // deaf, but it writes
+				write("first")
+			default:
+				write("second")
+			}
+			return reply(200, "ok"), nil
+		}
+		put := ax.Request{Method: "PUT", URL: at("/"), DedupeKey: "k"}
+		require.NoError(t, t.Do(dBG, put).Err)
+		require.Equal(t, "second", fBody(t, t.Do(dBG, fGet("/"))))
+		t.Until(20 * time.Second)
+		require.Equal(t, "first", fBody(t, t.Do(dBG, fGet("/"))))
+		require.Equal(t, ax.FromWindow, t.Do(dBG, put).Resp.Source)
+	})
+}

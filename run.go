@@ -305,9 +305,13 @@ func (f *flight) receive(at *attempt, out *outcome) {
 		*out = at.ended(end, cause)
 		return
 	}
+	if f.plan(at, out); out.retry.wanted {
+		f.keepHead(at, out)
+		return
+	}
 	spare := (resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests) && f.allFallBack()
 	streams := f.streams(resp)
-	if f.plan(at, out); out.retry.wanted || streams && spare {
+	if streams && spare {
 		f.keepHead(at, out)
 		return
 	}

@@ -139,10 +139,28 @@ func (s *Scheduler) completeLocked(f *flight, res *result, now instant) {
 	}
 }
 
+// heirLocked takes out of f's callers the one who is given a stream: the best-ranked,
+// or if it is that of a failure the best-ranked of those without a fallback.
+func (f *flight) heirLocked(res *result) *caller {
+	heir := f.callers.best()
+	if res.source == FromNetwork && f.last().failed() && heir.fallsBack() {
+		var other *caller
+		f.callers.each(func(c *caller) bool {
+			if !c.fallsBack() && (other == nil || c.rank.before(other.rank)) {
+				other = c
+			}
+			return true
+		})
+		heir = cmp.Or(other, heir)
+	}
+	f.callers.remove(heir)
+	return heir
+}
+
 // handOverLocked gives a body that is still arriving to the best-ranked caller.
 // The others get a request of their own where that is safe.
 func (s *Scheduler) handOverLocked(f *flight, res *result, now instant) {
-	c := f.callers.pop()
+	c := f.heirLocked(res)
 	res.shared = false
 	at := res.stream
 	stream := at.stream()

@@ -32,6 +32,11 @@ func (l *startLog) add(at instant) {
 	l.n++
 }
 
+// shift forgets the oldest, which there must be.
+func (l *startLog) shift() {
+	l.first, l.n = (l.first+1)&(len(l.ring)-1), l.n-1
+}
+
 // drop forgets the newest, if there is one.
 func (l *startLog) drop() { l.n = max(0, l.n-1) }
 
