@@ -295,59 +295,39 @@ func TestL7OrphanedReservationRefusesNobody(t *testing.T) {
 	})
 }
 
-// A start of a bucket counts from its call in windows that come before that, whatever the bucket remembers.
-func TestL8StartOfARefilledBucketCounts(t *testing.T) {
-	cfg := ax.Config{Rate: []ax.Rate{{Limit: 10, Per: time.Second, Burst: 1}}, OnEvent: func(e ax.Event) {
-		if e.Kind == ax.EventStarted && e.Task.URL() == at("/a") {
-			time.Sleep(300 * fms)
-		}
-	}}
-	bubble(t, cfg, func(t *tester) {
-		a := t.Go(dBG, fGet("/a"))
-		t.Until(200 * fms)
-		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.PerMinute(1)}))
-		require.NoError(t, (<-a).Err)
-		t.Until(400 * fms)
-		require.NoError(t, t.Do(dBG, fGet("/b")).Err)
-		ts := t.Server.Times()
-		require.GreaterOrEqual(t, ts[1]-ts[0], time.Minute, "%v", ts)
-	})
-}
-
-func TestL8StartOfABucketThatWasLiftedCounts(t *testing.T) {
-	cfg := ax.Config{Rate: []ax.Rate{{Limit: 1, Per: time.Minute, Burst: 1}}, OnEvent: func(e ax.Event) {
-		if e.Kind == ax.EventStarted && e.Task.URL() == at("/a") {
-			time.Sleep(300 * fms)
-		}
-	}}
-	bubble(t, cfg, func(t *tester) {
-		a := t.Go(dBG, fGet("/a"))
-		t.Until(200 * fms)
-		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.Unlimited()}))
-		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.PerMinute(1)}))
-		require.NoError(t, (<-a).Err)
-		t.Until(400 * fms)
-		require.NoError(t, t.Do(dBG, fGet("/b")).Err)
-		ts := t.Server.Times()
-		require.GreaterOrEqual(t, ts[1]-ts[0], time.Minute, "%v", ts)
-	})
-}
-
+// In windows that come after it was granted, a start of a bucket counts from its call,
+// whatever the bucket still knows of it.
 func TestL8StartOfABucketCountsFromItsCall(t *testing.T) {
-	cfg := ax.Config{Rate: []ax.Rate{{Limit: 1, Per: time.Minute, Burst: 1}}, OnEvent: func(e ax.Event) {
-		if e.Kind == ax.EventStarted && e.Task.URL() == at("/a") {
-			time.Sleep(30 * time.Second)
-		}
-	}}
-	bubble(t, cfg, func(t *tester) {
-		a := t.Go(dBG, fGet("/a"))
-		t.Until(time.Second)
-		require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.PerMinute(1)}))
-		require.NoError(t, (<-a).Err)
-		require.NoError(t, t.Do(dBG, fGet("/b")).Err)
-		ts := t.Server.Times()
-		require.GreaterOrEqual(t, ts[1]-ts[0], time.Minute, "%v", ts)
-	})
+	for _, c := range []struct {
+		name       string
+		rate       ax.Rate
+		lift       bool
+		hold, next time.Duration
+	}{
+		{"refilled", ax.Rate{Limit: 10, Burst: 1}, false, 300 * fms, 400 * fms},
+		{"lifted between", ax.Rate{Limit: 1, Per: time.Minute, Burst: 1}, true, 300 * fms, 400 * fms},
+		{"known from before", ax.Rate{Limit: 1, Per: time.Minute, Burst: 1}, false, 30 * time.Second, 31 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := ax.Config{Rate: []ax.Rate{c.rate}, OnEvent: func(e ax.Event) {
+				if e.Kind == ax.EventStarted && e.Task.URL() == at("/a") {
+					time.Sleep(c.hold)
+				}
+			}}
+			bubble(t, cfg, func(t *tester) {
+				a := t.Go(dBG, fGet("/a"))
+				t.Until(200 * fms)
+				if c.lift {
+					require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.Unlimited()}))
+				}
+				require.NoError(t, t.S.SetLimits("", ax.Limits{Rate: ax.PerMinute(1)}))
+				require.NoError(t, (<-a).Err)
+				t.Until(c.next)
+				require.NoError(t, t.Do(dBG, fGet("/b")).Err)
+				require.GreaterOrEqual(t, t.Server.Times()[1]-t.Server.Times()[0], time.Minute)
+			})
+		})
+	}
 }
 
 func TestL8StartOfABucketGivenBackUnderAWindow(t *testing.T) {
