@@ -84,11 +84,11 @@ type result struct {
 	attempts int32
 	op       op   // of Error
 	shared   bool // by more than one reader: each gets copies
+	foreign  bool // somebody else's request brought it
 	waited   time.Duration
 	arrived  instant
 	last     *payload // the last answer seen before err
 	retryIn  time.Duration
-	foreign  bool // somebody else's request brought it
 }
 
 // extras makes room for what few callers have.

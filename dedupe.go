@@ -58,7 +58,7 @@ func (s *Scheduler) findLocked(c *caller, want *Hints, w *way, now instant) (tak
 // failedLocked tells a flight that its body, a fallback or a listener still holds up,
 // but whose outcome is known: who comes now is to have an attempt of its own.
 func (f *flight) failedLocked() bool {
-	return f.sealed || f.state == flightSettling && (f.refusal != nil || f.last().failed())
+	return f.buf != nil && f.buf.sealed || f.state == flightSettling && (f.refusal != nil || f.last().failed())
 }
 
 // endKeptLocked answers c with a result that was kept.

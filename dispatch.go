@@ -12,10 +12,10 @@ type hold struct {
 	permit permit    // the breaker's
 	judged bool      // its outcome counts at the lane's breaker
 	slot   bool      // of scheduler, lane and owner; nested attempts have none
+	active bool      // counted as running
 	unsent bool      // tokens are taken, the executor has not been called
 	claims [3]claim  // which: of the scheduler's rates, the lane's, the owner's
 	taken  instant   // when they were
-	active bool      // counted as running
 	grant  *grant    // the governor's
 	mark   startMark // for Advice
 }

@@ -43,7 +43,7 @@ func (f *flight) allFallBack() bool {
 	defer f.s.mu.Unlock()
 	all := true
 	f.callers.each(func(c *caller) bool { all = c.fallsBack(); return all })
-	f.sealed = f.sealed || all
+	f.buf.sealed = f.buf.sealed || all
 	return all
 }
 

@@ -276,7 +276,7 @@ func (s *Scheduler) nextLocked(f *flight, out *outcome, now instant) verdict {
 	if f.wait.ready == nil {
 		f.wait.ready = make(chan signal, 1)
 	}
-	f.sealed = false
+	f.buffers().sealed = false
 	if out.again {
 		s.standLocked(f, now)
 		return verdictRetry
@@ -336,7 +336,7 @@ func (s *Scheduler) abandonLocked(f *flight, at *attempt, now instant) {
 }
 
 // goOn drives a flight whose attempt was abandoned.
-func (f *flight) goOn(at *attempt, out outcome, driver int) {
+func (f *flight) goOn(at *attempt, out outcome, driver int32) {
 	f.onOwnGoroutine(driver, func() { f.goOnWithout(at, out) })
 }
 

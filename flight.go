@@ -52,7 +52,6 @@ type flight struct {
 	noWait     bool // starts when the governor answers, or not at all
 	entered    bool // admission let it wait
 	shownLast  bool // answer is in the hands of a caller who left
-	sealed     bool // its answer is a failure that nobody is to see: not joined
 	ownBody    bool // the caller whose task it has is gone: it closes the body
 	overBudget bool // it met its owner's budget
 }
@@ -85,7 +84,8 @@ type buffers struct {
 
 	// Guarded by s.mu:
 	alarm  alarm // attempt timeout, backoff, QueueTimeout of a retry
-	driver int   // which of the goroutines drives it that were given it, one after the other
+	sealed bool  // its answer is a failure that nobody is to see: not joined
+	driver int32 // which of the goroutines drives it that were given it, one after the other
 }
 
 // flightExtras is what few flights have.

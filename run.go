@@ -145,7 +145,7 @@ func (f *flight) run(sig signal) {
 
 // onOwnGoroutine gives all callers an end also if do does not return: beside the
 // attempts, users' code runs in fallbacks and OnEvent.
-func (f *flight) onOwnGoroutine(driver int, do func()) {
+func (f *flight) onOwnGoroutine(driver int32, do func()) {
 	returned := false
 	defer func() {
 		if returned {

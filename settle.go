@@ -384,7 +384,7 @@ func newPanicError(v any) error { return &PanicError{Value: v, Stack: debug.Stac
 
 // endAborted ends a flight whose driver is about to end under it: perhaps on the way
 // to another attempt, by a listener. One that has been left behind ends nothing.
-func (s *Scheduler) endAborted(f *flight, driver int, err error) {
+func (s *Scheduler) endAborted(f *flight, driver int32, err error) {
 	s.mu.Lock()
 	if f.buf != nil && f.buf.driver != driver {
 		s.unlock()
