@@ -110,8 +110,9 @@ type Config struct {
 
 	// Hosts is the template for the lane that every host outside Lanes gets of
 	// its own, named by its authority without the scheme's own port
-	// ("api.example.com", also for https on 443; "127.0.0.1:8080"). Its Name and Match must be empty. nil = lanes without limits that inherit
-	// every policy. Such a lane is forgotten when that changes nothing.
+	// ("api.example.com", also for https on 443; "127.0.0.1:8080"). Its Name and
+	// Match must be empty. nil = lanes without limits that inherit every policy.
+	// Such a lane is forgotten when that changes nothing.
 	Hosts *Lane
 
 	// Budgets limit what the named owners may start, run and queue; see
@@ -141,8 +142,8 @@ type Config struct {
 	OnEvent func(Event)
 
 	// Logger gets the few lines worth an operator's attention: breaker
-	// transitions, pauses of lanes, owners over their budget, bodies nobody closed, panics of
-	// OnEvent, the Heartbeat. URLs in it carry no query values. nil = discard.
+	// transitions, pauses of lanes, owners over their budget, bodies nobody
+	// closed, panics of OnEvent, the Heartbeat. URLs in it carry no query values. nil = discard.
 	Logger *slog.Logger
 
 	// Heartbeat is the time between two lines to Logger that tell what is

@@ -156,8 +156,7 @@ func (x *express) begin(s *Scheduler, ctx context.Context, t *Task, l *lane, w *
 }
 
 // sent stamps the moment at which the executor is called, where that is not the
-// one of the start, and tells the windows. Somebody may have come meanwhile who
-// waits for just that.
+// one of the start, and tells the windows.
 func (x *express) sent() {
 	s, h := x.at.s, &x.at.hold
 	if x.heard {

@@ -310,12 +310,11 @@ func (f *flight) receive(at *attempt, out *outcome) {
 		return
 	}
 	spare := (resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests) && f.allFallBack()
-	streams := f.streams(resp)
-	if streams && spare {
+	switch streams := f.streams(resp); {
+	case streams && spare:
 		f.keepHead(at, out)
 		return
-	}
-	if streams {
+	case streams:
 		f.openStream(at, out)
 		return
 	}
@@ -330,24 +329,6 @@ func (f *flight) receive(at *attempt, out *outcome) {
 	default:
 		f.openStream(at, out)
 	}
-}
-
-// keepHead keeps as much of an answer as costs little, since another is to come
-// in its place: a retry's, a fallback's.
-func (f *flight) keepHead(at *attempt, out *outcome) {
-	head, whole := drainBody(out.resp, drainBytes, at.abort)
-	out.payload = f.keep(out.resp, head)
-	out.payload.cut = !whole
-}
-
-// keep is an answer in memory. The first of a lone flight has a place already.
-func (f *flight) keep(resp *http.Response, body []byte) *payload {
-	p := new(payload)
-	if f.lone && f.buffers().pay.resp == nil {
-		p = &f.buf.pay
-	}
-	p.resp, p.body = resp, body
-	return p
 }
 
 // failedWith is the outcome of an attempt that ended in err. Who ended it

@@ -88,3 +88,21 @@ func (s *Scheduler) streamEnded(at *attempt) {
 	s.dispatchLocked(now)
 	s.unlock()
 }
+
+// keepHead keeps as much of an answer as costs little, since another is to come
+// in its place: a retry's, a fallback's.
+func (f *flight) keepHead(at *attempt, out *outcome) {
+	head, whole := drainBody(out.resp, drainBytes, at.abort)
+	out.payload = f.keep(out.resp, head)
+	out.payload.cut = !whole
+}
+
+// keep is an answer in memory. The first of a lone flight has a place already.
+func (f *flight) keep(resp *http.Response, body []byte) *payload {
+	p := new(payload)
+	if f.lone && f.buffers().pay.resp == nil {
+		p = &f.buf.pay
+	}
+	p.resp, p.body = resp, body
+	return p
+}
