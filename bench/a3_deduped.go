@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"net/http"
@@ -45,7 +46,7 @@ func dedupedGroup(e effort, j job) group {
 // others.
 type detachedStack struct {
 	stack   *handStack
-	timeout time.Duration // of the whole call: one context less
+	timeout time.Duration // of the whole call: one context less; 0 = none
 	mu      sync.Mutex
 	flights map[string]*detachedFlight
 }
@@ -71,8 +72,25 @@ func (d *detachedStack) do(ctx context.Context, key string) (*http.Response, err
 	}
 	own := *f.resp
 	own.Header = maps.Clone(f.resp.Header)
+	if whole, ok := f.resp.Body.(*heldBody); ok {
+		own.Body = newHeldBody(whole.b)
+	}
 	return &own, nil
 }
+
+// heldBody is a body that has been read into memory, where all callers find it.
+type heldBody struct {
+	bytes.Reader
+	b []byte
+}
+
+func newHeldBody(b []byte) *heldBody {
+	h := &heldBody{b: b}
+	h.Reset(b)
+	return h
+}
+
+func (*heldBody) Close() error { return nil }
 
 // join finds the flight of key or starts it.
 func (d *detachedStack) join(ctx context.Context, key string) *detachedFlight {
@@ -83,7 +101,12 @@ func (d *detachedStack) join(ctx context.Context, key string) *detachedFlight {
 		return f
 	}
 	f := &detachedFlight{callers: 1, done: make(chan struct{})}
-	ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), d.timeout)
+	ctx = context.WithoutCancel(ctx)
+	if d.timeout > 0 {
+		ctx, f.cancel = context.WithTimeout(ctx, d.timeout)
+	} else {
+		ctx, f.cancel = context.WithCancel(ctx)
+	}
 	d.flights[key] = f
 	go func() { // ends with the stack's call
 		f.resp, f.err = d.stack.do(ctx)
@@ -108,10 +131,15 @@ func (d *detachedStack) leave(key string, f *detachedFlight) {
 	}
 }
 
-func detachedCalls(j job) (call, func()) {
+func newDetachedStack(j job) *detachedStack {
 	d := &detachedStack{timeout: j.timeout, flights: map[string]*detachedFlight{}}
 	j.timeout = 0
 	d.stack = newHandStack(j)
+	return d
+}
+
+func detachedCalls(j job) (call, func()) {
+	d := newDetachedStack(j)
 	ctxs, cancel := callerContexts(j.callers)
 	keys := callerKeys(j.callers)
 	return func(c int) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -315,25 +317,35 @@ func TestFloorGate(t *testing.T) {
 func TestDetachedStack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := 0
-		d := &detachedStack{timeout: time.Hour, flights: map[string]*detachedFlight{}}
-		d.stack = newHandStack(job{slots: 1, work: func(ctx context.Context) (*http.Response, error) {
+		d := newDetachedStack(job{slots: 1, timeout: time.Hour, work: func(ctx context.Context) (*http.Response, error) {
 			sent++
 			select {
 			case <-time.After(time.Second):
-				return &http.Response{StatusCode: 200}, nil
+				return &http.Response{StatusCode: 200, Body: newHeldBody([]byte("whole"))}, nil
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
 		}})
 		first, leave := context.WithCancel(t.Context())
-		errs := make(chan error, 2)
+		errs := make(chan error, 1)
 		go func() { _, err := d.do(first, "k"); errs <- err }()
 		synctest.Wait()
-		go func() { _, err := d.do(t.Context(), "k"); errs <- err }()
+		bodies := make(chan io.Reader, 2)
+		for range cap(bodies) {
+			go func() {
+				resp, err := d.do(t.Context(), "k")
+				assert.NoError(t, err)
+				bodies <- resp.Body
+			}()
+		}
 		synctest.Wait()
 		leave()
 		require.ErrorIs(t, <-errs, context.Canceled)
-		require.NoError(t, <-errs)
+		for range cap(bodies) {
+			whole, err := io.ReadAll(<-bodies)
+			require.NoError(t, err)
+			require.Equal(t, "whole", string(whole))
+		}
 		require.Equal(t, 1, sent)
 		require.Empty(t, d.flights)
 	})

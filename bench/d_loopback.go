@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -67,6 +68,7 @@ func loopbackContestants(e effort, timeout time.Duration) []contestant {
 		one(axLabel, "Do with gate, rate, breaker, retry and dedupe, all on; AttemptTimeout where there is a limit", axRequests(true)),
 		one(axPlainLabel, "the same without dedupe", axRequests(false)),
 		one(axTransportLabel, "the same with dedupe, an http.Client over Transport()", axTransportRequests),
+		one(detachedLabel, "hand-written floor of what shares: a3's map of flights and policies around http.Client, the body read into memory", detachedRequests),
 		one("retryablehttp", "two retries, no log; no gate, rate or breaker of its own", retryableRequests),
 		one(failsafehttpLabel, "an http.Client over NewRoundTripper with the policies of a1", failsafeRequests),
 		one("heimdall", "two retries; no gate or rate of its own", heimdallRequests),
@@ -204,6 +206,32 @@ func axTransportRequests(url func(int) string, rt *http.Transport, timeout time.
 	s := axHTTP(rt, timeout, true)
 	do, stop := clientCalls(&http.Client{Transport: s.Transport()}, url)
 	return do, func() { stop(); axClose(s) }
+}
+
+// urlKey finds a caller's URL in its context, which reaches a detached attempt.
+type urlKey struct{}
+
+func detachedRequests(url func(int) string, rt *http.Transport, timeout time.Duration) (call, func()) {
+	client := &http.Client{Transport: rt}
+	stack := newDetachedStack(job{slots: loopbackCallers, timeout: timeout, work: func(ctx context.Context) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, ctx.Value(urlKey{}).(string), nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		whole, err := io.ReadAll(resp.Body)
+		err = errors.Join(err, resp.Body.Close())
+		resp.Body = newHeldBody(whole)
+		return resp, err
+	}})
+	ctxs, cancel := callerContexts(loopbackCallers)
+	return func(caller int) error {
+		u := url(caller)
+		return drain(stack.do(context.WithValue(ctxs[caller], urlKey{}, u), u))
+	}, cancel
 }
 
 func retryableRequests(url func(int) string, rt *http.Transport, timeout time.Duration) (call, func()) {
