@@ -240,14 +240,16 @@ func (l *lane) forgetAt(now instant) instant {
 	return max(t, quiet, now.add(time.Second))
 }
 
-// ringLocked: time has changed what the lane allows, or the lane can go.
+// ringLocked: time has changed what the lane allows, or the lane can go. What has
+// changed is told first, also of a lane that goes.
 func (l *lane) ringLocked(now instant) {
+	l.s.tickLaneLocked(l, now)
 	if l.forgetAt(now) <= now {
 		l.gone = true
 		l.gate.guard(true) // before the last look
 		l.foldLocked(now)
 		if l.forgetAt(now) <= now {
-			l.s.dropLaneLocked(l)
+			l.s.dropLaneLocked(l, now)
 			return
 		}
 		l.gone = false

@@ -310,20 +310,39 @@ func TestX4HostLanesStay(t *testing.T) {
 		cfg     ax.Config
 		reply   func(*hit) (*http.Response, error)
 		touch   func(*tester)
-		stays   time.Duration // still there then
-		forgets time.Duration // gone by then; 0 = it stays for good
+		stays   time.Duration  // still there then
+		forgets time.Duration  // gone by then; 0 = it stays for good
+		tells   []ax.EventKind // of the lane
 	}{
 		"quota":    {cfg: ax.Config{Hosts: &ax.Lane{Rate: []ax.Rate{{Limit: 1, Per: time.Minute, Guard: 5 * time.Second}}}}, stays: 64 * time.Second, forgets: 76 * time.Second},
 		"bucket":   {cfg: ax.Config{Hosts: &ax.Lane{Rate: []ax.Rate{{Limit: 1, Per: time.Minute, Burst: 2}}}}, stays: 59 * time.Second, forgets: 71 * time.Second},
 		"outcomes": {cfg: ax.Config{Breaker: &ax.Breaker{MaxAge: time.Minute}}, stays: 59 * time.Second, forgets: 71 * time.Second},
 		"open breaker": {cfg: ax.Config{Breaker: &ax.Breaker{Window: 1, OpenFor: 2 * time.Minute, MaxAge: time.Second}},
-			reply: func(*hit) (*http.Response, error) { return reply(500, ""), nil }, stays: 119 * time.Second, forgets: 131 * time.Second},
-		"pause":     {touch: func(t *tester) { require.NoError(t, t.S.Pause("a.test")) }, stays: time.Hour},
+			reply: func(*hit) (*http.Response, error) { return reply(500, ""), nil }, stays: 119 * time.Second, forgets: 131 * time.Second,
+			tells: []ax.EventKind{ax.EventBreakerOpened, ax.EventBreakerHalfOpen, ax.EventBreakerClosed}},
+		"ramp": {cfg: ax.Config{Breaker: &ax.Breaker{Window: 1, OpenFor: time.Second, Probes: 1, Ramp: 10 * time.Second}},
+			reply: func(h *hit) (*http.Response, error) {
+				return reply(map[bool]int{true: 500, false: 200}[h.N == 1], ""), nil
+			},
+			touch: func(t *tester) {
+				t.Until(time.Second)
+				require.Equal(t, 200, t.Do(dBG, dGet("/x")).Status())
+			}, stays: 10 * time.Second, forgets: 12 * time.Second,
+			tells: []ax.EventKind{ax.EventBreakerOpened, ax.EventBreakerHalfOpen, ax.EventBreakerRamping, ax.EventBreakerClosed}},
+		"pause": {touch: func(t *tester) { require.NoError(t, t.S.Pause("a.test")) }, stays: time.Hour,
+			tells: []ax.EventKind{ax.EventLanePaused}},
 		"SetLimits": {touch: func(t *tester) { require.NoError(t, t.S.SetLimits("a.test", ax.Limits{MaxConcurrent: 3})) }, stays: time.Hour},
 		"Retry-After": {cfg: ax.Config{Retry: &ax.Retry{MaxDelay: 100 * time.Second}},
-			reply: func(*hit) (*http.Response, error) { return reply(429, "", "Retry-After: 90"), nil }, stays: 89 * time.Second, forgets: 120 * time.Second},
+			reply: func(*hit) (*http.Response, error) { return reply(429, "", "Retry-After: 90"), nil }, stays: 89 * time.Second, forgets: 120 * time.Second,
+			tells: []ax.EventKind{ax.EventLanePaused, ax.EventLaneResumed}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var told []ax.EventKind
+			c.cfg.OnEvent = func(e ax.Event) {
+				if e.Task == nil {
+					told = append(told, e.Kind) // one at a time: they are of one lane
+				}
+			}
 			bubble(t, c.cfg, func(t *tester) {
 				t.Server.Reply = c.reply
 				ctx, cancel := context.WithTimeout(dBG, time.Second) // no room for a retry
@@ -338,6 +357,8 @@ func TestX4HostLanesStay(t *testing.T) {
 					t.Until(c.forgets)
 					require.NotContains(t, t.S.Stats().Lanes, "a.test")
 				}
+				synctest.Wait()
+				require.Equal(t, c.tells, told)
 			})
 		})
 	}

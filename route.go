@@ -172,8 +172,13 @@ func (s *Scheduler) hostLaneLocked(authority string) *lane {
 	return l
 }
 
-// dropLaneLocked forgets an idle lane; what it counted stays counted.
-func (s *Scheduler) dropLaneLocked(l *lane) {
+// dropLaneLocked forgets an idle lane; what it counted stays counted. Whoever
+// comes next finds a closed breaker, which is told where it is news.
+func (s *Scheduler) dropLaneLocked(l *lane, now instant) {
+	if l.brk != nil && l.brk.state() != BreakerClosed {
+		s.laneEventLocked(l.name, Event{Kind: EventBreakerClosed}, now)
+	}
+	s.setAlarmLocked(&l.alarm, l, never)
 	s.lanes.remove(l.name)
 	s.hosts.Delete(l.name)
 	done := l.swift.done.Load()

@@ -17,6 +17,7 @@ const (
 	ownerKey   = attribute.Key("owner")
 	outcomeKey = attribute.Key("outcome")
 	sourceKey  = attribute.Key("source")
+	stateKey   = attribute.Key("state")
 )
 
 // seconds are the bucket bounds that the semantic conventions give for the
@@ -32,8 +33,9 @@ type meters struct {
 	over     metric.Int64Counter
 	lanes    metric.Int64Counter
 
-	active metric.Int64UpDownCounter
-	queued metric.Int64UpDownCounter
+	active   metric.Int64UpDownCounter
+	queued   metric.Int64UpDownCounter
+	breakers metric.Int64UpDownCounter
 
 	wait    metric.Float64Histogram
 	service metric.Float64Histogram
@@ -43,6 +45,8 @@ type meters struct {
 
 	mu    sync.RWMutex // guards ready
 	ready map[label]metric.MeasurementOption
+
+	tripped map[string]label // breakers that are not closed, by lane; lanes' events come one at a time
 }
 
 // newMeters makes the instruments; the error joins all that failed.
@@ -66,6 +70,7 @@ func newMeters(m metric.Meter) (*meters, error) {
 	}
 	all := &meters{
 		ready:    make(map[label]metric.MeasurementOption),
+		tripped:  make(map[string]label),
 		tasks:    counter("ax.tasks", "{task}", "Tasks that have ended."),
 		attempts: counter("ax.attempts", "{attempt}", "Attempts sent, retries and hedges included."),
 		retries:  counter("ax.retries", "{retry}", "Retries scheduled."),
@@ -74,6 +79,7 @@ func newMeters(m metric.Meter) (*meters, error) {
 		lanes:    counter("ax.lane.transitions", "{transition}", "Changes of lanes: breakers and pauses."),
 		active:   gauge("ax.attempts.active", "{attempt}", "Attempts in flight."),
 		queued:   gauge("ax.tasks.queued", "{task}", "Tasks that wait for a start: in a queue or between two attempts."),
+		breakers: gauge("ax.breakers.tripped", "{breaker}", "Breakers that are not closed."),
 		wait:     durations("ax.task.wait", "Time in the queue before a task's first start."),
 		service:  durations("ax.attempt.duration", "Time of an attempt on the wire."),
 		total:    durations("ax.task.duration", "Time from a task's submission to its end."),
@@ -82,7 +88,7 @@ func newMeters(m metric.Meter) (*meters, error) {
 }
 
 // label is the attributes of one measurement, "" = without.
-type label struct{ lane, owner, outcome, source string }
+type label struct{ lane, owner, outcome, source, state string }
 
 // maxLabels is how many label sets are kept ready: as many as the SDK tells
 // apart.
@@ -109,6 +115,9 @@ func (m *meters) with(l label) metric.MeasurementOption {
 	if l.source != "" {
 		attrs = append(attrs, sourceKey.String(l.source))
 	}
+	if l.state != "" {
+		attrs = append(attrs, stateKey.String(l.state))
+	}
 	opt = metric.WithAttributeSet(attribute.NewSet(attrs...))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,12 +129,12 @@ func (m *meters) with(l label) metric.MeasurementOption {
 
 // attemptDone records an attempt's time by what it proves about the server.
 func (m *meters) attemptDone(ctx context.Context, e ax.Event) {
-	m.service.Record(ctx, positive(e.Took), m.with(label{e.Lane, e.Owner, attemptOutcome(e), ""}))
+	m.service.Record(ctx, positive(e.Took), m.with(label{lane: e.Lane, owner: e.Owner, outcome: attemptOutcome(e)}))
 }
 
 // taskDone records a task's end.
 func (m *meters) taskDone(ctx context.Context, e ax.Event) {
-	l := label{e.Lane, e.Owner, e.Kind.String(), ""}
+	l := label{lane: e.Lane, owner: e.Owner, outcome: e.Kind.String()}
 	if e.Kind == ax.EventSucceeded {
 		l.source = e.Source.String()
 	}
@@ -134,9 +143,35 @@ func (m *meters) taskDone(ctx context.Context, e ax.Event) {
 	m.total.Record(ctx, positive(e.Took), with)
 }
 
-// laneMoved counts what happened to a lane.
+// laneMoved counts what happened to a lane, and the state of its breaker.
 func (m *meters) laneMoved(e ax.Event) {
 	m.lanes.Add(e.Context, 1, m.with(label{lane: e.Lane, outcome: e.Kind.String()}))
+	switch e.Kind {
+	case ax.EventBreakerOpened:
+		m.trip(e, ax.BreakerOpen)
+	case ax.EventBreakerHalfOpen:
+		m.trip(e, ax.BreakerHalfOpen)
+	case ax.EventBreakerRamping:
+		m.trip(e, ax.BreakerRamping)
+	case ax.EventBreakerClosed:
+		m.untrip(e)
+	}
+}
+
+// trip counts the lane's breaker in a state, no longer in the one before.
+func (m *meters) trip(e ax.Event, state ax.BreakerState) {
+	m.untrip(e)
+	l := label{lane: e.Lane, state: state.String()}
+	m.tripped[e.Lane] = l
+	m.breakers.Add(e.Context, 1, m.with(l))
+}
+
+// untrip is the end of that.
+func (m *meters) untrip(e ax.Event) {
+	if l, ok := m.tripped[e.Lane]; ok {
+		delete(m.tripped, e.Lane)
+		m.breakers.Add(e.Context, -1, m.with(l))
+	}
 }
 
 // positive is d in seconds, never less than 0.

@@ -98,6 +98,43 @@ func TestMetricsOfLanesAndBudgets(t *testing.T) {
 	})
 }
 
+// A breaker counts in the state that it is in, through all of them, and in none
+// once it is closed.
+func TestMetricsOfBreakers(t *testing.T) {
+	cfg := ax.Config{Breaker: &ax.Breaker{Window: 1, OpenFor: time.Second, Probes: 1, Ramp: 10 * time.Second, WhenOpen: ax.OpenReject}}
+	traced(t, cfg, script(says(500), says(200)), func(r *rig) {
+		in := func(state string) map[string]int64 {
+			all := map[string]int64{"lane=a.test,state=open": 0, "lane=a.test,state=half-open": 0, "lane=a.test,state=ramping": 0}
+			for key, n := range r.sums("ax.breakers.tripped") {
+				all[key] = n
+			}
+			if state != "" {
+				require.Equal(r, int64(1), all["lane=a.test,state="+state])
+				all["lane=a.test,state="+state] = 0
+			}
+			return all
+		}
+		none := in("")
+		_, err := r.S.Get(r.Context(), "http://a.test/")
+		require.NoError(r, err)
+		synctest.Wait()
+		require.Equal(r, none, in("open"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(r, none, in("half-open"))
+		_, err = r.S.Get(r.Context(), "http://a.test/")
+		require.NoError(r, err)
+		synctest.Wait()
+		require.Equal(r, none, in("ramping"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Equal(r, none, in(""))
+		require.NoError(r, r.S.ForceBreaker("a.test", ax.BreakerForceOpen))
+		synctest.Wait()
+		require.Equal(r, none, in("open"))
+	})
+}
+
 // The slower of two attempts is cancelled, whichever it is: its span and its count
 // end with it.
 func TestMetricsOfHedge(t *testing.T) {

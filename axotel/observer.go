@@ -137,11 +137,11 @@ func (o *observer) befell(t *task, e ax.Event) {
 		t.span.AddEvent("retry", at, trace.WithAttributes(
 			spanAttemptKey.Int(e.Attempt), spanDelayKey.Float64(positive(e.Delay))))
 	case ax.EventCoalesced:
-		m.shared.Add(t.ctx, 1, m.with(label{e.Lane, e.Owner, "", ax.FromFlight.String()}))
+		m.shared.Add(t.ctx, 1, m.with(label{lane: e.Lane, owner: e.Owner, source: ax.FromFlight.String()}))
 		t.span.AddEvent("coalesced", at)
 		o.join(t, e)
 	case ax.EventWindowHit:
-		m.shared.Add(t.ctx, 1, m.with(label{e.Lane, e.Owner, "", ax.FromWindow.String()}))
+		m.shared.Add(t.ctx, 1, m.with(label{lane: e.Lane, owner: e.Owner, source: ax.FromWindow.String()}))
 		t.span.AddEvent("window-hit", at)
 	case ax.EventOverBudget:
 		m.over.Add(t.ctx, 1, t.whose)
