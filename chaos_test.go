@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -71,7 +72,8 @@ type chaos struct {
 	live   map[*chaosCaller]struct{}
 	ends   map[*Task]EventKind
 	ended  map[uint64]bool
-	byWhom atomic.Bool // everything is being cancelled
+	told   map[string]chaosTold // by lane, "" = all; nil without OnEvent
+	byWhom atomic.Bool          // everything is being cancelled
 }
 
 // chaosCaller is one caller and what may have ended it.
@@ -92,6 +94,9 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		live: map[*chaosCaller]struct{}{}, ends: map[*Task]EventKind{}, ended: map[uint64]bool{},
 	}
 	d.cfg = d.config()
+	if d.cfg.OnEvent != nil {
+		d.told = map[string]chaosTold{}
+	}
 	s, err := New(nil, d.cfg)
 	require.NoError(t, err)
 	d.s, d.w.s = s, s
@@ -133,15 +138,64 @@ func (d *chaos) onEvent(e Event) {
 	if st.Active < 0 || st.Queued < 0 || st.Parked < 0 || st.Submitted < st.Succeeded+st.Failed+st.Canceled+st.Rejected {
 		d.wrong("impossible gauges at %v: %+v", e.Kind, st)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e.Task == nil {
+		d.told[e.Lane] = d.told[e.Lane].after(e.Kind)
+	}
 	if !e.Kind.terminal() {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.ended[e.Seq] {
 		d.wrong("task %d ended twice, now as %v", e.Seq, e.Kind)
 	}
 	d.ended[e.Seq], d.ends[e.Task] = true, e.Kind
+}
+
+// chaosTold is what events have told of a lane.
+type chaosTold struct {
+	breaker BreakerState
+	paused  bool
+}
+
+func (c chaosTold) after(e EventKind) chaosTold {
+	switch e {
+	case EventLanePaused, EventLaneResumed:
+		c.paused = e == EventLanePaused
+	default:
+		c.breaker = BreakerState(slices.Index(breakerEvents[:], e))
+	}
+	return c
+}
+
+// checkTold: while nothing moves, who listens knows of every lane what the
+// scheduler knows; of a forgotten one that nothing is left to say.
+func (d *chaos) checkTold() {
+	if d.told == nil {
+		return
+	}
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	truth := map[string]chaosTold{"": {paused: d.s.held}}
+	for name, l := range d.s.lanes.m {
+		is := chaosTold{paused: l.paused}
+		if l.brk != nil {
+			is.breaker = l.brk.in
+		}
+		truth[name] = is
+	}
+	for name := range d.told {
+		truth[name] = truth[name] // also of who is gone
+	}
+	for name, is := range truth {
+		if told := d.told[name]; told != is {
+			d.w.wrong("lane %q is %+v, told was %+v", name, is, told)
+		}
+	}
 }
 
 func (d *chaos) wrong(format string, args ...any) {
@@ -159,13 +213,18 @@ func (d *chaos) run() {
 		synctest.Wait()
 		d.step()
 		synctest.Wait()
-		d.w.checkStill()
+		d.checkStill()
 		if d.report() {
 			return
 		}
 	}
 	d.finish()
 	d.report()
+}
+
+func (d *chaos) checkStill() {
+	d.w.checkStill()
+	d.checkTold()
 }
 
 func (d *chaos) report() bool {
@@ -191,7 +250,7 @@ func (d *chaos) finish() {
 	}
 	for range 600 {
 		synctest.Wait()
-		d.w.checkStill()
+		d.checkStill()
 		if d.alive() == 0 {
 			break
 		}
@@ -204,7 +263,7 @@ func (d *chaos) finish() {
 	d.all.Wait()
 	time.Sleep(3 * time.Minute)
 	synctest.Wait()
-	d.w.checkStill()
+	d.checkStill()
 	d.w.checkEmpty()
 	d.s.Close()
 	synctest.Wait()
