@@ -120,24 +120,24 @@ func (c *caller) ringLocked(now instant) {
 // callerSet is the callers of one flight in order of rank. Most flights have
 // one, who then needs no heap.
 type callerSet struct {
-	one  *caller
-	many *heap[*caller]
+	speaker *caller        // in whose name events are told: the first, then who is best when that leaves
+	many    *heap[*caller] // all of them, once there have been two
 }
 
 func (cs *callerSet) len() int {
 	switch {
-	case cs.one != nil:
-		return 1
 	case cs.many != nil:
 		return cs.many.len()
+	case cs.speaker != nil:
+		return 1
 	}
 	return 0
 }
 
-// best is the caller whose rank the flight has, and whose name its events bear.
+// best is the caller whose rank the flight has.
 func (cs *callerSet) best() *caller {
-	if cs.one != nil || cs.many == nil {
-		return cs.one
+	if cs.many == nil {
+		return cs.speaker
 	}
 	if _, n, ok := cs.many.top(); ok {
 		return n.item
@@ -146,18 +146,15 @@ func (cs *callerSet) best() *caller {
 }
 
 func (cs *callerSet) add(c *caller) {
-	if cs.len() == 0 {
-		cs.one = c
-		return
-	}
-	if cs.many == nil {
+	if cs.speaker == nil {
+		cs.speaker = c
+	} else if cs.many == nil {
 		cs.many = new(heap[*caller])
+		cs.push(cs.speaker)
 	}
-	if first := cs.one; first != nil {
-		cs.one = nil
-		cs.push(first)
+	if cs.many != nil {
+		cs.push(c)
 	}
-	cs.push(c)
 }
 
 func (cs *callerSet) push(c *caller) {
@@ -169,11 +166,13 @@ func (cs *callerSet) push(c *caller) {
 }
 
 func (cs *callerSet) remove(c *caller) {
-	if cs.one == c {
-		cs.one = nil
-		return
+	if cs.many != nil {
+		cs.many.remove(&c.joint.node)
 	}
-	cs.many.remove(&c.joint.node)
+	if cs.speaker == c {
+		cs.speaker = nil
+		cs.speaker = cs.best()
+	}
 }
 
 // pop takes out the best.
@@ -186,9 +185,9 @@ func (cs *callerSet) pop() *caller {
 }
 
 func (cs *callerSet) each(visit func(*caller) bool) {
-	if cs.one != nil {
-		visit(cs.one)
-	} else if cs.many != nil {
+	if cs.many != nil {
 		cs.many.each(func(_ rank, n *heapNode[*caller]) bool { return visit(n.item) })
+	} else if cs.speaker != nil {
+		visit(cs.speaker)
 	}
 }

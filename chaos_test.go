@@ -71,9 +71,9 @@ type chaos struct {
 	mu     sync.Mutex
 	live   map[*chaosCaller]struct{}
 	ends   map[*Task]EventKind
-	ended  map[uint64]bool
-	told   map[string]chaosTold // by lane, "" = all; nil without OnEvent
-	byWhom atomic.Bool          // everything is being cancelled
+	story  map[uint64]*chaosStory // of each task, by Seq
+	told   map[string]chaosTold   // by lane, "" = all; nil without OnEvent
+	byWhom atomic.Bool            // everything is being cancelled
 }
 
 // chaosCaller is one caller and what may have ended it.
@@ -91,7 +91,7 @@ const chaosSteps = 1500
 func newChaos(t *testing.T, seed uint64) *chaos {
 	d := &chaos{
 		T: t, w: newChaosWorld(seed), rnd: rand.New(rand.NewPCG(seed, 1)),
-		live: map[*chaosCaller]struct{}{}, ends: map[*Task]EventKind{}, ended: map[uint64]bool{},
+		live: map[*chaosCaller]struct{}{}, ends: map[*Task]EventKind{}, story: map[uint64]*chaosStory{},
 	}
 	d.cfg = d.config()
 	if d.cfg.OnEvent != nil {
@@ -142,14 +142,67 @@ func (d *chaos) onEvent(e Event) {
 	defer d.mu.Unlock()
 	if e.Task == nil {
 		d.told[e.Lane] = d.told[e.Lane].after(e.Kind)
-	}
-	if !e.Kind.terminal() {
 		return
 	}
-	if d.ended[e.Seq] {
-		d.wrong("task %d ended twice, now as %v", e.Seq, e.Kind)
+	if d.story[e.Seq] == nil {
+		d.story[e.Seq] = new(chaosStory)
 	}
-	d.ended[e.Seq], d.ends[e.Task] = true, e.Kind
+	if fault := d.story[e.Seq].next(e, d.cfg.Hedge != nil); fault != "" {
+		d.wrong("task %d: %v of attempt %d %s", e.Seq, e.Kind, e.Attempt, fault)
+	}
+	if e.Kind.terminal() {
+		d.ends[e.Task] = e.Kind
+	}
+}
+
+// chaosStory is what events have told of a task.
+type chaosStory struct {
+	latest          Event
+	attempt         int // the latest that has started
+	running, joined bool
+	fell            bool
+}
+
+// next takes in one event and says what is wrong with it. Three tasks may come to
+// an attempt late or begin again: one that joined a flight and speaks for it once
+// the first has left, one that is hedged, of which two run, and one whose shared
+// answer went to another as a stream.
+func (c *chaosStory) next(e Event, hedged bool) (fault string) {
+	begun := c.latest.Context != nil
+	switch {
+	case begun == (e.Kind == EventSubmitted):
+		return "begins and has begun, or neither"
+	case begun && c.latest.Kind.terminal():
+		return fmt.Sprint("after the end, which was ", c.latest.Kind)
+	case e.Time.Before(c.latest.Time):
+		return fmt.Sprintf("%v before %v", c.latest.Time.Sub(e.Time), c.latest.Kind)
+	}
+	strict := !c.joined && !hedged
+	switch e.Kind {
+	case EventCoalesced:
+		c.joined = true
+	case EventFellBack:
+		c.fell = true
+	case EventQueued, EventRetryScheduled:
+		if c.running && strict {
+			fault = "while one runs"
+		}
+	case EventStarted:
+		if c.running && !hedged || !c.joined && e.Attempt != c.attempt+1 && e.Attempt != 1 {
+			fault = fmt.Sprintf("after %d, running %v", c.attempt, c.running)
+		}
+		c.attempt, c.running = e.Attempt, true
+	case EventAttemptDone:
+		if strict && (!c.running || e.Attempt != c.attempt) || e.Attempt > c.attempt && !c.joined {
+			fault = fmt.Sprintf("after %d, running %v", c.attempt, c.running)
+		}
+		c.running = false
+	}
+	if e.Kind.terminal() && !c.joined && !c.fell && e.Attempt > c.attempt {
+		fault = fmt.Sprintf("after %d that were told of", c.attempt)
+	}
+	c.latest = e
+	return fault
 }
 
 // chaosTold is what events have told of a lane.

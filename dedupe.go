@@ -138,7 +138,7 @@ func (s *Scheduler) joinLocked(have *flight, c *caller, want *Hints, now instant
 	c.note(noteCoalesced)
 	c.joined = true
 	c.f = have
-	if first := have.callers.one; first != nil && first.joint == nil {
+	if first := have.callers.speaker; first != nil && first.joint == nil {
 		first.joint = &joint{terms: have.terms} // before they are raised
 	}
 	have.callers.add(c)

@@ -221,21 +221,21 @@ func (s *Scheduler) relisten(change func([]*listener) []*listener) {
 // heard tells whether anybody listens.
 func (s *Scheduler) heard() bool { return s.listeners.Load() != nil }
 
-// leader is the best-ranked caller, in whose name a flight's events are told; nil
-// if nobody listens or nobody is left.
-func (f *flight) leader() *caller {
+// speaker is the caller in whose name a flight's events are told; nil if nobody
+// listens or nobody is left.
+func (f *flight) speaker() *caller {
 	s := f.s
 	if !s.heard() {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return f.callers.best()
+	return f.callers.speaker
 }
 
-// tellLeader tells an event of a flight.
-func (f *flight) tellLeader(at *attempt, e Event) {
-	c := f.leader()
+// tell tells an event of a flight.
+func (f *flight) tell(at *attempt, e Event) {
+	c := f.speaker()
 	if c == nil {
 		return
 	}
@@ -254,7 +254,7 @@ func (f *flight) begin(at *attempt) bool {
 		return at.stage.begin()
 	}
 	s.mu.Lock()
-	c := f.callers.best()
+	c := f.callers.speaker
 	if c == nil || c.ev == nil {
 		s.mu.Unlock()
 		return at.stage.begin()
@@ -321,11 +321,11 @@ func (f *flight) tellOutcome(at *attempt, out *outcome, v verdict) {
 	if !f.s.heard() {
 		return
 	}
-	f.tellLeader(nil, Event{
+	f.tell(nil, Event{
 		Kind: EventAttemptDone, Attempt: int(at.n), Took: out.took, Status: out.status(), Err: out.err,
 	})
 	if v == verdictRetry {
-		f.tellLeader(nil, Event{
+		f.tell(nil, Event{
 			Kind: EventRetryScheduled, Attempt: int(at.n), Delay: out.retry.delay, Status: out.status(), Err: out.err,
 		})
 	}

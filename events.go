@@ -93,7 +93,8 @@ type Event struct {
 	Lane string
 	// Owner is whose budget pays, "" = nobody's.
 	Owner string
-	// Attempt is the number of the latest attempt; 1 = the first, 0 = none yet.
+	// Attempt is the number of the latest attempt; 1 = the first, 0 = none yet. In
+	// an end it is that of the attempts for its result, as in Response and Error.
 	Attempt int
 	// Waited is the time in queues: before this attempt, in an end of all.
 	Waited time.Duration

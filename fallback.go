@@ -175,7 +175,7 @@ func (f *flight) fallBack(fb *Fallback, res *result) *result {
 func (f *flight) fellBack(got *result, from Source, cause error) *result {
 	got.kind, got.source, got.cause = EventSucceeded, from, cause
 	got.waited += f.waitedInAll()
-	f.tellLeader(nil, Event{Kind: EventFellBack, Source: from, Err: cause})
+	f.tell(nil, Event{Kind: EventFellBack, Attempt: int(f.attempts), Source: from, Err: cause})
 	return got
 }
 

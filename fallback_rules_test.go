@@ -58,6 +58,7 @@ func TestF7Order(t *testing.T) {
 		var sources []ax.Source
 		for _, e := range ev.Of(ax.EventFellBack) {
 			sources = append(sources, e.Source)
+			require.Equal(t, 2, e.Attempt, e.Source.String())
 		}
 		require.Equal(t, []ax.Source{ax.FromAlternate, ax.FromStale, ax.FromStatic}, sources)
 	})

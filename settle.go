@@ -19,7 +19,7 @@ func (f *flight) settle() {
 		return
 	}
 	if f.entered && errors.Is(f.refusal, ErrBudget) {
-		f.tellLeader(nil, Event{Kind: EventOverBudget, Err: f.refusal})
+		f.tell(nil, Event{Kind: EventOverBudget, Err: f.refusal})
 	}
 	if fb := f.fallbackFor(res); fb != nil {
 		res = f.fallBack(fb, res)
