@@ -35,7 +35,8 @@ const (
 	EventBreakerOpened
 	// EventBreakerHalfOpen: the lane's breaker probes.
 	EventBreakerHalfOpen
-	// EventBreakerClosed: the lane's breaker closed: its limits are full again.
+	// EventBreakerClosed: the lane's breaker closed: its limits are full again. So
+	// it is told of a host that is forgotten while its breaker waits for a probe.
 	EventBreakerClosed
 	// EventLanePaused: the lane, or with an empty Lane every one, starts nothing,
 	// for Delay; 0 = until Resume.

@@ -162,7 +162,7 @@ func fCheckBreaker(t *tester, ev *fEvents, host string) {
 	}
 	next := map[ax.EventKind][]ax.EventKind{
 		ax.EventBreakerOpened:   {ax.EventBreakerHalfOpen},
-		ax.EventBreakerHalfOpen: {ax.EventBreakerOpened, ax.EventBreakerRamping},
+		ax.EventBreakerHalfOpen: {ax.EventBreakerOpened, ax.EventBreakerRamping, ax.EventBreakerClosed},
 		ax.EventBreakerRamping:  {ax.EventBreakerOpened, ax.EventBreakerClosed},
 		ax.EventBreakerClosed:   {ax.EventBreakerOpened},
 	}
@@ -172,9 +172,6 @@ func fCheckBreaker(t *tester, ev *fEvents, host string) {
 			continue
 		}
 		now := e.Time.Sub(t.start)
-		if now-since > time.Minute+3*fsec {
-			last = ax.EventBreakerClosed // a quiet host is forgotten, and its breaker with it (X4)
-		}
 		require.Contains(t, next[last], e.Kind, "%s at %v", host, now)
 		switch last {
 		case ax.EventBreakerOpened:
@@ -182,6 +179,10 @@ func fCheckBreaker(t *tester, ev *fEvents, host string) {
 			require.Zero(t, between(since, since+3*fsec), "%s is open at %v", host, since)
 		case ax.EventBreakerHalfOpen:
 			require.LessOrEqual(t, between(since-1, now), 1, "one probe until the verdict, %s at %v", host, since)
+			if e.Kind == ax.EventBreakerClosed { // a quiet host is forgotten, and its breaker with it (X4)
+				require.GreaterOrEqual(t, now-since, time.Minute, "for a quiet MaxAge, %s at %v", host, since)
+				require.Zero(t, between(since-1, now))
+			}
 		case ax.EventBreakerRamping:
 			if e.Kind == ax.EventBreakerClosed {
 				require.GreaterOrEqual(t, now-since, 3*fsec, "a full Ramp")
