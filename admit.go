@@ -49,6 +49,7 @@ func (s *Scheduler) admitLocked(c *caller, f *flight, want *Hints, w *way, now i
 		c.joint.terms = f.terms
 	}
 	if key != nil {
+		f.lone = false
 		s.keyLocked(f, key)
 	}
 	c.f = f
@@ -247,11 +248,11 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 		return nil
 	}
 	l, o := f.lane, f.owner
-	if o.limited() && o.maxQueue() > 0 && o.waiting-o.askedFirst() > o.maxQueue() {
+	if o.limited() && o.maxQueue() > 0 && o.waiting-askedFirst(o.asked, o.inQueue, o.waiting) > o.maxQueue() {
 		return s.overLimitLocked(o, "MaxQueue", &f.overBudget, now)
 	}
-	laneFull := l.maxQueue > 0 && l.waiting-l.asks > l.maxQueue // those asked for wait for nothing here
-	if !laneFull && (s.maxQueue == 0 || s.waiting-s.asks <= s.maxQueue) {
+	laneFull := l.maxQueue > 0 && l.waiting-askedFirst(l.asks, l.inQueue, l.waiting) > l.maxQueue // those asked for wait for nothing here
+	if !laneFull && (s.maxQueue == 0 || s.waiting-askedFirst(s.asks, s.inQueue, s.waiting) <= s.maxQueue) {
 		return nil
 	}
 	if s.cfg.Overflow == OverflowEvict {

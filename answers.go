@@ -80,6 +80,14 @@ func (a *answers) put(key dedupeKey, url string, p *payload, now, t instant) {
 	a.arm()
 }
 
+// clear drops everything.
+func (a *answers) clear() {
+	for _, e := range a.entries.m {
+		a.drop(e)
+	}
+	a.arm()
+}
+
 func (a *answers) drop(e *entry) {
 	a.entries.remove(e.key)
 	a.byURL.remove(e.url, e)

@@ -50,7 +50,8 @@ type attemptExtras struct {
 	refused error    // what a hop was refused with
 	hopping *waiter  // of the hop under way; guarded by s.mu
 	stream  *stream
-	quit    func() // ends what its context is from, once its stream has ended; guarded by s.mu
+	turn    chan struct{} // room for one: a hop at a time; made under attempt.mu
+	quit    func()        // ends what its context is from, once its stream has ended; guarded by s.mu
 }
 
 // extras makes room for what few attempts have.
@@ -89,6 +90,7 @@ const (
 	attemptGranted uint32 = iota
 	attemptBegun
 	attemptForestalled
+	attemptReturned
 )
 
 // begin tells that the executor is about to be called; false if it must not be.
@@ -96,7 +98,13 @@ func (s *attemptStage) begin() bool {
 	return s.at.CompareAndSwap(attemptGranted, attemptBegun) || s.begun()
 }
 
-func (s *attemptStage) begun() bool { return s.at.Load() == attemptBegun }
+func (s *attemptStage) begun() bool {
+	at := s.at.Load()
+	return at == attemptBegun || at == attemptReturned
+}
+
+// returned tells that the executor has returned: no hop may go on after it.
+func (s *attemptStage) returned() bool { return s.at.Load() == attemptReturned }
 
 // forestall has the executor never be called; false if it has been.
 func (s *attemptStage) forestall() bool {

@@ -44,12 +44,9 @@ func (o *owner) startAt(now instant) instant {
 
 // forgetQueue lets go of a queue that is empty.
 func (o *owner) forgetQueue(q *queue) {
-	for i, have := range o.queues {
-		if have == q {
-			o.queues[i] = o.queues[len(o.queues)-1]
-			o.queues = o.queues[:len(o.queues)-1]
-			return
-		}
+	if i, last := slices.Index(o.queues, q), len(o.queues)-1; i >= 0 {
+		o.queues[i], o.queues[last] = o.queues[last], nil
+		o.queues = o.queues[:last]
 	}
 }
 
@@ -201,7 +198,7 @@ func (e *budgetError) Unwrap() error { return e.error }
 
 // askedFirst is how many of those who wait for a first start a governor is being asked
 // for, and who so wait for nothing here.
-func (o *owner) askedFirst() int { return max(0, o.asked-(o.inQueue-o.waiting)) }
+func askedFirst(asked, inQueue, waiting int) int { return max(0, asked-(inQueue-waiting)) }
 
 // maxQueue is how many first starts of o may wait; 0 = any number.
 func (o *owner) maxQueue() int {

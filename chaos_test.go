@@ -242,7 +242,9 @@ func (d *chaos) checkTold() {
 		truth[name] = is
 	}
 	for name := range d.told {
-		truth[name] = truth[name] // also of who is gone
+		if _, there := truth[name]; !there {
+			truth[name] = chaosTold{}
+		}
 	}
 	for name, is := range truth {
 		if told := d.told[name]; told != is {

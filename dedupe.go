@@ -76,7 +76,7 @@ func (s *Scheduler) keyLocked(f *flight, key *flightKey) {
 	if old := s.flights.get(*key); old != nil {
 		old.keyed = false // nobody joins it any more
 	}
-	f.key, f.keyed, f.lone = key, true, false
+	f.key, f.keyed = key, true
 	s.flights.set(*key, f)
 	s.fileLocked(f)
 }
@@ -243,10 +243,7 @@ func (f *flight) staleKey() (dedupeKey, bool) {
 // since before is delivered, not kept, and not joined; what has not started yet did
 // not begin before, so this precedes whatever the end of the attempt lets start. A
 // flight that has kept its own answer by now keeps it: at is but its twin.
-func (s *Scheduler) wroteLocked(f *flight, at *attempt, out *outcome) {
-	if at.task.safe() || !wrote(at, out) {
-		return
-	}
+func (s *Scheduler) wroteLocked(f *flight, at *attempt) {
 	var own dedupeKey // no other has it
 	if f != nil && f.state == flightDone && f.key != nil {
 		own = f.key.dedupeKey
@@ -264,6 +261,9 @@ func (s *Scheduler) wroteLocked(f *flight, at *attempt, out *outcome) {
 // wrote tells whether the server has done what a write asked for: it said so, or
 // redirected to where the result is.
 func wrote(at *attempt, out *outcome) bool {
+	if at.task.safe() {
+		return false
+	}
 	resp := cmp.Or(out.resp, at.answer)
 	if refused, ok := errors.AsType[*clientError](out.err); ok && resp == nil {
 		resp = refused.resp

@@ -309,6 +309,10 @@ func (s *Scheduler) activateLocked(h *hold) {
 
 // refuseWaiterLocked ends the wait of a task or of a hop.
 func (s *Scheduler) refuseWaiterLocked(w *waiter, err error, now instant) {
+	if w.kind == waitGhost {
+		s.exorciseLocked(w.f.more.ghost, now)
+		return
+	}
 	if w.at == nil {
 		s.refuseLocked(w.f, w.f.refusalOp(), err, now)
 		return
@@ -437,9 +441,7 @@ func (s *Scheduler) pauseLocked(l *lane, t instant, why string, now instant) {
 		return
 	}
 	l.until = t
-	if !l.paused {
-		l.paused = true
-	}
+	l.paused = true
 	s.laneEventLocked(l.name, Event{Kind: EventLanePaused, Delay: t.sub(now), Reason: why}, now)
 	s.tellPauser(l.name, t)
 	s.strandLocked(l, now)

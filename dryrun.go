@@ -111,9 +111,7 @@ func (s *Scheduler) shareDryLocked(f *flight, c *caller, want *Hints, w *way, no
 		c.note(noteCoalesced)
 		return true
 	}
-	lone := f.lone
 	s.keyLocked(f, &key)
-	f.lone = lone
 	return false
 }
 
@@ -221,14 +219,8 @@ func (s *Scheduler) layGhostsLocked(l *lane, now instant) {
 	}
 }
 
-// runDry makes the one attempt of a task in DryRun.
-func (f *flight) runDry() {
-	first := f.at
-	at, out := f.guard(first, func() (*attempt, outcome) { return first, f.try(first) })
-	if f.s.finishAttempt(f, at, out) == verdictFinal {
-		f.s.complete(f, f.result())
-	}
-}
+// runDry makes the one attempt of a task in DryRun: nothing follows it.
+func (f *flight) runDry() { f.drive(sigGranted, nil) }
 
 // hauntedLocked tells the ghost of a finished attempt, if it has one.
 func (f *flight) hauntedLocked(out *outcome) {

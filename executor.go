@@ -67,7 +67,7 @@ func (e *httpExecutor) Execute(ctx context.Context, t *Task) (*http.Response, er
 	}
 	if h := hopperFrom(ctx); h != nil && h.singleHop(t) {
 		resp, err := e.base.RoundTrip(req)
-		return resp, markFinal(req, nil, err)
+		return resp, markFinal(req, err)
 	}
 	resp, err := e.client.Do(req)
 	if err != nil {
@@ -169,10 +169,10 @@ func markError(req *http.Request, err error) error {
 	if _, ok := err.(tls.RecordHeaderError); ok {
 		return err
 	}
-	if s := req.URL.Scheme; req.Response != nil && (s != "http" && s != "https" || req.URL.Host == "") {
+	if req.Response != nil && (!httpScheme(req.URL.Scheme) || req.URL.Host == "") {
 		return err
 	}
-	return &roundTripError{markFinal(req, nil, err)}
+	return &roundTripError{markFinal(req, err)}
 }
 
 func closeRequest(req *http.Request) {

@@ -390,8 +390,15 @@ func (l *lane) foldLocked(now instant) {
 	}
 }
 
+// swiftCounts is the express attempts of l that are done, and those under way: of one
+// look, so that their sum never falls.
+func (l *lane) swiftCounts() (done uint64, active int) {
+	done = l.swift.done.Load() // before what began: never more
+	return done, int(l.swift.started.Load() - l.swift.adopted - done)
+}
+
 // swiftActive is the express attempts under way in l.
 func (l *lane) swiftActive() int {
-	ended := l.swift.done.Load() + l.swift.adopted // before what began: never more
-	return int(l.swift.started.Load() - ended)
+	_, active := l.swiftCounts()
+	return active
 }

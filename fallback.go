@@ -104,7 +104,7 @@ func (f *flight) fallbackFor(res *result) *Fallback {
 
 // mayFallBack tells whether res is one that a fallback may stand in for.
 func (f *flight) mayFallBack(res *result) bool {
-	if f.work() != nil || res.kind == EventCanceled || res.stream != nil {
+	if f.s.cfg.DryRun || f.work() != nil || res.kind == EventCanceled || res.stream != nil {
 		return false
 	}
 	if f.attempts > 0 {

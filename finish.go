@@ -111,8 +111,10 @@ func (s *Scheduler) retryRefusedLocked(f *flight, out *outcome, now instant) err
 		return err
 	}
 	l, at := f.lane, out.arrived.add(out.retry.delay) // the budget is judged when the retry is to be sent: more first attempts may count then
-	if until, open := openUntil(l.brk); f.outer == nil && l.rejects(now) && (!open || until > at) {
-		return s.circuitErrorLocked(l, now)
+	if f.outer == nil && l.rejects(now) {
+		if until, open := l.brk.openUntil(); !open || until > at {
+			return s.circuitErrorLocked(l, now)
+		}
 	}
 	return s.deadlineLocked(f, now)
 }
@@ -142,11 +144,14 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 		at.finish()
 	}
 	s.spareBuffers()
+	wrote := wrote(at, &out)
 	s.mu.Lock()
 	now := s.now()
 	gone := at.abandoned
 	v := verdictGone
-	s.wroteLocked(f, at, &out)
+	if wrote {
+		s.wroteLocked(f, at)
+	}
 	if out.unsent {
 		f.unsendLocked(at)
 	}
@@ -342,7 +347,7 @@ func (f *flight) goOn(at *attempt, out outcome, driver int32) {
 
 func (f *flight) goOnWithout(at *attempt, out outcome) {
 	s := f.s
-	stand := &attempt{s: s, f: f} // at is its executor's
+	stand := &attempt{s: s, f: f, task: f.task} // at is its executor's
 	_, out = f.guard(stand, func() (*attempt, outcome) {
 		f.judge(at, &out)
 		f.plan(at, &out)
@@ -351,6 +356,7 @@ func (f *flight) goOnWithout(at *attempt, out outcome) {
 	s.mu.Lock()
 	now := s.now()
 	s.recordLocked(at, &out, now)
+	f.hauntedLocked(&out)
 	if l := at.hold.lane; l != nil { // a probe may be free, though the slot is not
 		s.fixLaneLocked(l, now)
 	}

@@ -258,16 +258,21 @@ func (s *Scheduler) leaveDeaf(f *flight, running []*attempt, h *hedge, results <
 // finishLoser gives back what an attempt held whose outcome nobody wants.
 func (s *Scheduler) finishLoser(l landed) {
 	l.at.finish()
+	wrote := wrote(l.at, &l.out)
 	if l.out.resp != nil && l.out.stream {
 		s.mu.Lock()
-		s.wroteLocked(l.at.f, l.at, &l.out)
+		if wrote {
+			s.wroteLocked(l.at.f, l.at)
+		}
 		s.mu.Unlock()
 		l.out.resp.Body.Close()
 		return
 	}
 	s.mu.Lock()
 	now := s.now()
-	s.wroteLocked(l.at.f, l.at, &l.out)
+	if wrote {
+		s.wroteLocked(l.at.f, l.at)
+	}
 	if l.out.crashed {
 		s.laterUser(l.at.closeAnswer)
 	}

@@ -40,17 +40,30 @@ func (a *attempt) enter(req *http.Request) error {
 	hw := &hopWait{waiter: waiter{f: f, at: a, ready: make(chan signal, 1), kind: waitTokens}}
 	w := &hw.waiter
 	w.node.item = w
+	turn := a.hopTurn()
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-a.Done():
+		return a.joinedEnd()
+	}
 	left := a.stopTime()
 	err, cause := a.ending()
 	s.mu.Lock()
 	now := s.now()
-	if err != nil || a.abandoned || f == nil || f.state == flightDone {
+	if refused := a.rare().refused; refused != nil && err == nil { // it holds nothing any more
+		s.unlock()
+		a.goOn(now, left)
+		return refused
+	}
+	if err != nil || a.abandoned || f == nil || f.state == flightDone || a.hold.lane == nil || a.stage.returned() {
 		s.unlock()
 		return joinCause(cmp.Or(err, context.Canceled), cause)
 	}
 	if s.cfg.DryRun {
 		s.unlock()
-		return a.goOnIn(now, left)
+		a.goOn(now, left)
+		return nil
 	}
 	if f.at == a {
 		s.silenceLocked(f)
@@ -68,6 +81,7 @@ func (a *attempt) enter(req *http.Request) error {
 		a.extras().refused = err
 		s.dispatchLocked(now)
 		s.unlock()
+		a.goOn(now, left) // the executor may have another way
 		return err
 	}
 	a.extras().hopping = w
@@ -128,9 +142,10 @@ func (a *attempt) awaitHop(w *hopWait, left stoppedTime) error {
 	s.dropLocked(&w.waiter, now)
 	s.setAlarmLocked(&w.alarm, w, never)
 	a.extras().hopping = nil
-	if sig != sigGranted {
+	if sig != sigGranted || a.stage.returned() { // or the executor has returned meanwhile
 		s.dispatchLocked(now)
 		s.unlock()
+		a.goOn(now, left)
 		if refused := a.rare().refused; refused != nil {
 			return refused
 		}
@@ -142,23 +157,58 @@ func (a *attempt) awaitHop(w *hopWait, left stoppedTime) error {
 	s.dispatchLocked(now)
 	s.unlock()
 	a.endIfLate()
-	err := a.goOnIn(now, left)
-	s.mu.Lock() // an executor may send two at once
-	s.called(&a.hold)
+	a.goOn(now, left)
+	s.mu.Lock()
+	if !a.stage.returned() { // else its hold is what the end of the attempt gives back
+		s.called(&a.hold)
+	}
 	s.mu.Unlock()
-	return err
+	return nil
 }
 
-// goOnIn starts the attempt's clock again, with the time that was left.
-func (a *attempt) goOnIn(now instant, left stoppedTime) error {
-	s, f := a.s, a.f
+// endHops has no hop outlive the executor, which may have left one behind.
+func (a *attempt) endHops() {
+	a.stage.at.Store(attemptReturned) // first: a hop makes extras, then looks at it under the mutex
+	if a.more.Load() == nil {
+		return
+	}
+	s := a.s
 	s.mu.Lock()
 	defer s.unlock()
+	if w := a.hopping(); w != nil {
+		now := s.now()
+		s.dropLocked(w, now)
+		s.dispatchLocked(now)
+	}
+}
+
+// joinedEnd is the end of the attempt as one error.
+func (a *attempt) joinedEnd() error { return joinCause(a.ending()) }
+
+// goOn starts the attempt's clock again, with the time that was left.
+func (a *attempt) goOn(now instant, left stoppedTime) {
+	s := a.s
+	s.mu.Lock()
+	defer s.unlock()
+	f := a.f
+	if a.stage.returned() {
+		return
+	}
 	t := a.beginAgain(now, left)
-	if t != never && a.timedByFlight() && f.at == a && !a.abandoned && f.state == flightRunning {
+	if t != never && a.timedByFlight() && f != nil && f.at == a && !a.abandoned && f.state == flightRunning {
 		s.alarmLocked(f, t)
 	}
-	return nil
+}
+
+// hopTurn is taken by the one hop that is under way.
+func (a *attempt) hopTurn() chan struct{} {
+	m := a.extras()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if m.turn == nil {
+		m.turn = make(chan struct{}, 1)
+	}
+	return m.turn
 }
 
 // hopWait is the wait of a redirect hop; QueueTimeout bounds it.

@@ -151,7 +151,7 @@ func (t *Task) baseKey(ignore *headerSet, owner string) (dedupeKey, bool) {
 
 // partsAhead derives the key of a task that may share before the mutex is taken.
 func (t *Task) partsAhead(on bool) {
-	if t.mayShare(on) && t.shares() {
+	if t.mayShare(on) && t.shares() || t.r.Cooldown > 0 {
 		t.parts()
 		t.urlFamily()
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -373,5 +374,26 @@ func BenchmarkKey(b *testing.B) {
 				task.sharingKey(nil, "")
 			}
 		})
+	}
+}
+
+// A key is derived before the mutex is taken, also where only Cooldown needs it: the
+// body of a write may be large.
+func TestKeyOfACooldownIsDerivedAhead(t *testing.T) {
+	task := Must(Request{Method: "POST", URL: "http://a.test/", Body: []byte("body"), Cooldown: time.Second}.Task())
+	task.partsAhead(false)
+	require.NotNil(t, task.keys.Load())
+}
+
+func TestOwnerForgetsItsQueues(t *testing.T) {
+	o := &owner{}
+	for range 8 {
+		o.queues = append(o.queues, &queue{lane: new(lane)})
+	}
+	for len(o.queues) > 0 {
+		o.forgetQueue(o.queues[0])
+	}
+	for _, q := range o.queues[:cap(o.queues)] {
+		require.Nil(t, q, "an emptied queue leads to its lane")
 	}
 }

@@ -45,6 +45,7 @@ type lane struct {
 	swift       swiftStats
 	clean       clean
 
+	inQueue  int     // waiters for a permit
 	waiting  int     // first starts that wait: MaxQueue
 	flights  int     // unfinished, wherever they are
 	resting  int     // flights in backoff
@@ -177,14 +178,6 @@ func (l *lane) isHeld(now instant) bool {
 // waiting.
 func (l *lane) rejects(now instant) bool {
 	return l.brk != nil && l.policy.breaker.WhenOpen == OpenReject && !l.brk.admits(now)
-}
-
-// openUntil is when an open breaker will probe; false without one.
-func openUntil(b *breaker) (instant, bool) {
-	if b == nil {
-		return 0, false
-	}
-	return b.openUntil()
 }
 
 // queueOf is where tasks of o wait, made when missing.

@@ -77,6 +77,8 @@ func (s *Scheduler) end() {
 	for _, l := range s.lanes.m {
 		s.layGhostsLocked(l, now)
 	}
+	s.window.clear()
+	s.stale.clear()
 	if x, ok := s.exec.(*httpExecutor); ok {
 		s.later(x.closeIdle)
 	}

@@ -110,13 +110,13 @@ func (e *finalError) Unwrap() error { return e.error }
 // resp is what was returned beside err: net/http promises that both are there
 // only when CheckRedirect has refused to go on. req may be nil if it is not
 // known. It must see err before a *url.Error is taken off it.
-func markFinal(req *http.Request, resp *http.Response, err error) error {
+func markFinal(req *http.Request, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case req != nil && !sendable(req):
+	case !sendable(req):
 		return &finalError{error: err, unsent: true}
-	case resp != nil, addressError(err):
+	case addressError(err):
 		return &finalError{error: err}
 	}
 	return err
@@ -141,7 +141,7 @@ func validFields(h http.Header) bool {
 			return false
 		}
 		for _, v := range values {
-			if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			if !isFieldValue(v) {
 				return false
 			}
 		}

@@ -240,15 +240,15 @@ func TestCaseH43Errors(t *testing.T) {
 				req.Header = c.header
 			}
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			resp, err := client.Do(req)
+			_, err = client.Do(req)
 			require.Error(t, err)
-			marked := markFinal(req, resp, err)
+			marked := markFinal(req, err)
 			require.Equal(t, err.Error(), marked.Error())
 			require.ErrorIs(t, marked, err)
 			require.Equal(t, c.again, worthRetrying(0, marked), "%v", err)
 			require.Equal(t, c.neutral, neutral(marked))
 		})
 	}
-	require.NoError(t, markFinal(nil, nil, nil))
-	require.Equal(t, io.EOF, markFinal(nil, nil, io.EOF))
+	require.NoError(t, markFinal(nil, nil))
+	require.Equal(t, io.EOF, markFinal(httptest.NewRequest("GET", "http://a.test/", nil), io.EOF))
 }

@@ -269,6 +269,7 @@ func (f *flight) forestalled(at *attempt, out outcome) outcome {
 // digest reads an answer as far as it is kept in memory, and judges it.
 func (f *flight) digest(at *attempt, resp *http.Response, err error) outcome {
 	s := f.s
+	at.endHops()
 	at.answer = resp
 	out := outcome{resp: resp, arrived: s.now()}
 	out.took = out.arrived.sub(at.began)

@@ -66,6 +66,7 @@ type Scheduler struct {
 	maxQueue   int
 	held       bool // Pause("")
 	alarm      alarm
+	inQueue    int // waiters for a permit
 	waiting    int
 	running    int // attempts that the mutex knows
 	asks       int // permits that the governor is being asked for
@@ -389,7 +390,9 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	w.dead = ctxError(ctx)
 	if w.scope != nil {
 		c.deadline = min(c.deadline, w.scope.deadline)
-		w.scopeDead = ctxError(w.scope.ctx)
+		if err := ctxError(w.scope.ctx); err != nil {
+			w.scopeDead = canceled(ErrScopeEnded, err)
+		}
 	}
 	if s.heard() {
 		c.ev = &outbox{busy: true} // until tellAdmission

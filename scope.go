@@ -1,6 +1,7 @@
 package ax
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 )
@@ -17,8 +18,7 @@ type Scope struct {
 	parent   *Scope
 
 	// Guarded by s.mu.
-	ended   bool
-	cause   error
+	err     error // what it ended with, as its tasks are told; nil = it goes on
 	callers map[*caller]struct{}
 	scopes  map[*Scope]struct{}
 	names   names
@@ -39,8 +39,8 @@ func (s *Scheduler) newScope(ctx context.Context, parent *Scope) *Scope {
 	}
 	s.mu.Lock()
 	if parent != nil {
-		if parent.ended {
-			sc.ended, sc.cause = true, parent.cause
+		if parent.err != nil {
+			sc.err = parent.err
 		} else {
 			if parent.scopes == nil {
 				parent.scopes = make(map[*Scope]struct{})
@@ -48,9 +48,9 @@ func (s *Scheduler) newScope(ctx context.Context, parent *Scope) *Scope {
 			parent.scopes[sc] = struct{}{}
 		}
 	}
-	ended := sc.ended
+	ended := sc.err
 	s.unlock()
-	if !ended && ctx.Done() != nil {
+	if ended == nil && ctx.Done() != nil {
 		sc.watch(context.AfterFunc(ctx, func() { sc.end(ctxError(ctx)) }))
 	}
 	return sc
@@ -61,7 +61,7 @@ func (s *Scope) watch(stop func() bool) {
 	s.s.mu.Lock()
 	defer s.s.unlock()
 	s.unwatch = stop
-	if s.ended {
+	if s.err != nil {
 		s.unwatchLocked()
 	}
 }
@@ -94,8 +94,9 @@ func (s *Scope) Submit(ctx context.Context, t *Task) *Call {
 func (s *Scope) Cancel(cause error) int { return s.end(cause) }
 
 func (s *Scope) end(cause error) int {
+	err := canceled(ErrScopeEnded, cause) // outside the mutex: the text of cause is users' code
 	s.s.mu.Lock()
-	n := s.endLocked(cause, s.s.now())
+	n := s.endLocked(err, s.s.now())
 	if s.parent != nil {
 		delete(s.parent.scopes, s)
 	}
@@ -103,19 +104,19 @@ func (s *Scope) end(cause error) int {
 	return n
 }
 
-func (s *Scope) endLocked(cause error, now instant) int {
-	if s.ended {
+func (s *Scope) endLocked(err error, now instant) int {
+	if s.err != nil {
 		return 0
 	}
-	s.ended, s.cause = true, cause
+	s.err = err
 	s.unwatchLocked()
 	n := 0
 	for inner := range s.scopes {
-		n += inner.endLocked(cause, now)
+		n += inner.endLocked(err, now)
 	}
 	s.scopes = nil
 	for c := range s.callers {
-		if s.s.leaveLocked(c, c.canceledLocked(canceled(ErrScopeEnded, cause)), now) {
+		if s.s.leaveLocked(c, c.canceledLocked(err), now) {
 			n++
 		}
 	}
@@ -124,11 +125,8 @@ func (s *Scope) endLocked(cause error, now instant) int {
 
 // joinLocked makes c one of the scope's, or refuses. dead is how its ctx has ended.
 func (s *Scope) joinLocked(c *caller, dead error) error {
-	switch {
-	case s.ended:
-		return canceled(ErrScopeEnded, s.cause)
-	case dead != nil:
-		return canceled(ErrScopeEnded, dead)
+	if err := cmp.Or(s.err, dead); err != nil {
+		return err
 	}
 	if s.callers == nil {
 		s.callers = make(map[*caller]struct{})

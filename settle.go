@@ -218,6 +218,7 @@ func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
 	c.f = alone
 	alone.callers.add(c)
 	s.linkLocked(alone)
+	s.fileLocked(alone)
 	return alone
 }
 
@@ -351,21 +352,21 @@ func retryHint(err error) time.Duration {
 // caller's values, ended when nobody wants the flight any more. A lone flight's
 // ends with its caller's too.
 func (f *flight) flightContext() context.Context {
-	s := f.s
-	s.mu.Lock()
-	defer s.unlock()
-	m := f.extras()
-	if m.beside != nil {
-		return m.beside
+	if f.more != nil && f.more.beside != nil { // this goroutine's
+		return f.more.beside
 	}
 	from := f.values
 	if !f.lone {
 		from = context.WithoutCancel(from)
 	}
-	ctx, cancel := context.WithCancelCause(from)
+	ctx, cancel := context.WithCancelCause(from) // asks from, which is users' code
+	s := f.s
+	s.mu.Lock()
+	defer s.unlock()
+	m := f.extras()
 	m.beside, m.quit = ctx, func() { cancel(context.Canceled) }
 	if f.state == flightDone {
-		s.later(m.quit)
+		s.laterUser(m.quit)
 	}
 	return ctx
 }

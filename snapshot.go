@@ -81,8 +81,8 @@ func (s *Scheduler) gauges() (Stats, []laneLook) {
 	}
 	lanes := make([]laneLook, 0, s.lanes.len())
 	for _, l := range s.lanes.m {
-		done, under := l.swift.done.Load(), l.swiftActive()
-		ls := l.snapshot(now, under)
+		done, under := l.swiftCounts()
+		ls := l.snapshot(now, done, under)
 		st.Active += under
 		st.Attempts += done + uint64(under)
 		st.Succeeded += done
@@ -106,11 +106,11 @@ func (s *Scheduler) gauges() (Stats, []laneLook) {
 
 // snapshot is what Stats says of one lane, but for the quantiles; under is its
 // express attempts under way.
-func (l *lane) snapshot(now instant, under int) LaneStats {
+func (l *lane) snapshot(now instant, done uint64, under int) LaneStats {
 	ls := LaneStats{
 		Active:        l.running + under,
 		MaxConcurrent: l.limit(now),
-		Attempts:      l.stats.attempts.Load() + l.swift.done.Load() + uint64(under),
+		Attempts:      l.stats.attempts.Load() + done + uint64(under),
 		Failures:      l.stats.failures,
 		Paused:        l.held || l.s.held || l.until > now,
 		Would:         l.stats.would.stats(),

@@ -42,9 +42,6 @@ func (t *transport) CloseIdleConnections() {
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	task, err := TaskFrom(req, Request{})
 	if err != nil {
-		if req.Body != nil {
-			req.Body.Close()
-		}
 		return nil, &Error{Op: "admit", Method: req.Method, Err: err, bare: true}
 	}
 	r, err := t.s.do(req.Context(), task, &way{hints: t.hints, single: true})

@@ -48,6 +48,8 @@ func (s *Scheduler) pushLocked(w *waiter, now instant) {
 	q := w.lane.queueOf(w.owner)
 	q.tasks.push(w.f.rank, &w.node)
 	w.owner.inQueue++
+	w.lane.inQueue++
+	s.inQueue++
 	if (w.kind == waitFirst || w.kind == waitGhost) && !w.f.exempt {
 		w.counted = true
 		w.lane.waiting++
@@ -95,6 +97,8 @@ func (s *Scheduler) dropLocked(w *waiter, now instant) {
 	q := w.lane.queueOf(w.owner)
 	q.tasks.remove(&w.node)
 	w.owner.inQueue--
+	w.lane.inQueue--
+	s.inQueue--
 	s.uncountLocked(w)
 	s.fixQueueLocked(q, now)
 	if w.owner.inQueue == 0 && w.owner.alarm.pos == 0 {
