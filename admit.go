@@ -48,6 +48,9 @@ func (s *Scheduler) admitLocked(c *caller, f *flight, want *Hints, w *way, now i
 	if c.joint != nil {
 		c.joint.terms = f.terms
 	}
+	if w.who != "" {
+		f.extras().who = w.who
+	}
 	if key != nil {
 		f.lone = false
 		s.keyLocked(f, key)

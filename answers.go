@@ -130,7 +130,7 @@ func (a *answers) forgetURL(url string, but dedupeKey) {
 // forget drops what was kept for a key, of one owner or of all.
 func (a *answers) forget(k dedupeKey, anyOwner bool) {
 	a.byFamily.each(k.family, func(e *entry) {
-		if anyOwner || e.key.owner == k.owner {
+		if anyOwner || e.key.belongsTo(k.owner) {
 			a.drop(e)
 		}
 	})

@@ -78,13 +78,17 @@ func buffer(resp *http.Response, limit int64, patience time.Duration) (body []by
 
 // announces is how long resp says that its body is; -1 = it does not say.
 func announces(resp *http.Response) int64 {
-	switch {
-	case resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified,
-		resp.Request != nil && resp.Request.Method == http.MethodHead,
-		resp.Request == nil && (resp.Body == nil || resp.Body == http.NoBody): // perhaps HEAD
+	if bodiless(resp) || resp.Request == nil && (resp.Body == nil || resp.Body == http.NoBody) { // perhaps HEAD
 		return -1 // what it says is about a body that is not sent
 	}
 	return resp.ContentLength
+}
+
+// bodiless tells answers that never have a body, whatever their Content-Length says
+// (RFC 9110, section 6.4.1).
+func bodiless(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified ||
+		resp.Request != nil && resp.Request.Method == http.MethodHead
 }
 
 // drainBody reads what is left of a body that nobody wants and closes it: at most

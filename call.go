@@ -66,11 +66,11 @@ func (s *Scheduler) submit(ctx context.Context, t *Task, w *way) *Call {
 
 // deliver makes the decided result the Call's: event first, then Done.
 func (c *Call) deliver() {
+	resp, err := c.c.answer()
+	defer c.c.tellEndThen(resp, err, func() { c.settle(resp, err) }) // also if Close of the body panics
 	if !c.c.leftBody {
 		c.c.task.closeBody()
 	}
-	resp, err := c.c.answer()
-	c.c.tellEndThen(resp, err, func() { c.settle(resp, err) })
 }
 
 func (c *Call) settle(resp *Response, err error) {

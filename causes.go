@@ -205,6 +205,35 @@ func plainText(err error) string {
 	return strings.TrimPrefix(text, "ax: ")
 }
 
+// serversWords begin the texts in which net/http quotes what a server has sent.
+var serversWords = [...]string{
+	"malformed HTTP ", "malformed MIME header", "bad Content-Length", "bad trailer key", "unsupported transfer encoding",
+	"unsupported protocol scheme", "message cannot contain multiple Content-Length headers",
+}
+
+// unquoted is err without what a server has sent: a line of its header may hold a
+// secret.
+func unquoted(err error) error {
+	text := err.Error()
+	for _, words := range serversWords {
+		if i := strings.Index(text, words); i >= 0 {
+			if quote := strings.IndexAny(text[i:], "\"["); quote >= 0 {
+				return &unquotedError{err, text[:i+quote] + "…"}
+			}
+		}
+	}
+	return err
+}
+
+// unquotedError is an error with less of a text.
+type unquotedError struct {
+	error
+	text string
+}
+
+func (e *unquotedError) Error() string { return e.text }
+func (e *unquotedError) Unwrap() error { return e.error }
+
 // walkErrors calls f with err and all that it wraps, outermost first.
 func walkErrors(err error, f func(error)) {
 	f(err)

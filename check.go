@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // faults collects what is wrong with a request, so that all of it can be told at
@@ -47,6 +48,7 @@ func (r *Request) parseURL(f *faults) *url.URL {
 		f.add("Request.URL", "does not parse: %s", strings.TrimRight(why, " :"))
 		return nil
 	}
+	u.Host = strings.TrimSuffix(u.Host, ":") // an empty port, which http.NewRequest drops as well
 	return u
 }
 
@@ -259,14 +261,15 @@ func isFieldValue(s string) bool {
 	return true
 }
 
-// isHost refuses what cannot stand in a Host header: RFC 3986, section 3.2.2.
+// isHost refuses what cannot stand in a Host header: RFC 3986, section 3.2.2, but for
+// names in other scripts, which net/http spells in ASCII.
 func isHost(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; !isAlnum(c) && strings.IndexByte("!$%&'()*+,-.:;=[]_~", c) < 0 {
+		if c := s[i]; c < utf8.RuneSelf && !isAlnum(c) && strings.IndexByte("!$%&'()*+,-.:;=[]_~", c) < 0 {
 			return false
 		}
 	}
-	return s != ""
+	return s != "" && utf8.ValidString(s)
 }
 
 func isAlnum(c byte) bool {

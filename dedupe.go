@@ -24,7 +24,7 @@ func (s *Scheduler) sharingOf(c *caller, want *Hints, w *way, key *flightKey) bo
 	if want.NoDedupe || w.run != nil || s.cfg.Dedupe == nil && !asks {
 		return false
 	}
-	key.dedupeKey, key.lane = c.task.sharingKey(s.ignore, want.Owner), c.lane
+	key.dedupeKey, key.lane = c.task.sharingKey(s.ignore, want.Owner).of(w.who), c.lane
 	return key.family != ""
 }
 
@@ -235,7 +235,11 @@ func (f *flight) staleKey() (dedupeKey, bool) {
 	if r := &f.task.r; !f.task.reads() && !r.Dedupe && r.DedupeKey == "" {
 		return dedupeKey{}, false
 	}
-	return f.task.baseKey(f.s.ignore, f.owner.name)
+	k, ok := f.task.baseKey(f.s.ignore, f.owner.name)
+	if f.more != nil {
+		k = k.of(f.more.who)
+	}
+	return k, ok
 }
 
 // wroteLocked drops every kept answer of a URL that at has written to, by what its
@@ -301,7 +305,7 @@ func (s *Scheduler) forgetKeyLocked(k dedupeKey, anyOwner bool) {
 		if !f.filed || f.attempts == 0 {
 			continue
 		}
-		if have, ok := f.staleKey(); ok && have.family == k.family && (anyOwner || have.owner == k.owner) {
+		if have, ok := f.staleKey(); ok && have.family == k.family && (anyOwner || have.belongsTo(k.owner)) {
 			f.outdated = true
 		}
 	}

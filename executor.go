@@ -66,14 +66,24 @@ func (e *httpExecutor) Execute(ctx context.Context, t *Task) (*http.Response, er
 		return nil, err
 	}
 	if h := hopperFrom(ctx); h != nil && h.singleHop(t) {
+		req.Response = t.redirectedBy()
 		resp, err := e.base.RoundTrip(req)
-		return resp, markFinal(req, err)
+		return resp, markFinal(req, schemeMismatch(err))
 	}
 	resp, err := e.client.Do(req)
 	if err != nil {
 		return nil, e.verdict(resp, err)
 	}
 	return resp, nil
+}
+
+// schemeMismatch is what http.Client says in place of err if there was HTTP where TLS
+// was expected.
+func schemeMismatch(err error) error {
+	if e, ok := err.(tls.RecordHeaderError); ok && string(e.RecordHeader[:]) == "HTTP/" {
+		return &finalError{error: http.ErrSchemeMismatch}
+	}
+	return err
 }
 
 // closeIdle gives up idle connections that nobody else could ever use.
@@ -84,20 +94,29 @@ func (e *httpExecutor) closeIdle() {
 }
 
 // runExecutor makes one attempt and fills in what an Executor may leave out:
-// with a nil error, the answer, its Header and its Body are not nil.
+// with a nil error, the answer, its Header and its Body are not nil, and the Body
+// of an answer that has none is http.NoBody.
 func runExecutor(ctx context.Context, x Executor, t *Task) (*http.Response, error) {
 	resp, err := x.Execute(ctx, t)
 	if err != nil {
 		if resp != nil && resp.Body != nil {
 			resp.Body.Close()
 		}
-		return nil, flatten(err)
+		return nil, unquoted(flatten(err))
 	}
 	if resp == nil {
 		return nil, errNoAnswer
 	}
 	if resp.Header == nil {
 		resp.Header = http.Header{}
+	}
+	if resp.Request == nil && t.Method() == http.MethodHead {
+		u := *t.u
+		resp.Request = &http.Request{Method: http.MethodHead, URL: &u, Host: t.host, Header: http.Header{}} // says what the answer's length is about
+	}
+	if resp.Body != nil && resp.Body != http.NoBody && bodiless(resp) {
+		resp.Body.Close() // HTTP/2 has one all the same, which misses what Content-Length says
+		resp.Body = nil
 	}
 	if resp.Body == nil {
 		resp.Body = http.NoBody

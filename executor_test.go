@@ -317,7 +317,7 @@ func TestCaseH11ErrorsReachTheSocket(t *testing.T) {
 
 func TestRunExecutorFillsIn(t *testing.T) {
 	run := func(resp *http.Response, err error) (*http.Response, error) {
-		return runExecutor(t.Context(), ExecutorFunc(func(context.Context, *Task) (*http.Response, error) { return resp, err }), nil)
+		return runExecutor(t.Context(), ExecutorFunc(func(context.Context, *Task) (*http.Response, error) { return resp, err }), taskOf(t, Request{URL: "http://a.test/"}))
 	}
 	resp, err := run(&http.Response{StatusCode: 200}, nil)
 	require.NoError(t, err)

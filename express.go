@@ -228,7 +228,7 @@ func (x *express) ordinary(resp *http.Response) bool {
 	if !x.at.task.safe() && x.at.s.remembers.Load() { // somebody has begun to meanwhile
 		return false
 	}
-	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || mentionsQuota(resp.Header) {
+	if serverError(resp.StatusCode) || resp.StatusCode == http.StatusTooManyRequests || mentionsQuota(resp.Header) {
 		return false
 	}
 	if resp.Body != http.NoBody && (isStream(resp) || resp.ContentLength < 0 && x.at.single || resp.ContentLength > x.at.s.cfg.MaxBodyBytes) {
@@ -262,6 +262,9 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 	at.finish()
 	l.stats.seen.attemptEnded(now, &l.stats.service, sample{kind: outcomeSuccess, status: resp.StatusCode, took: took, mark: at.hold.mark}, l.gate.active())
 	l.noteSuccess(now, took)
+	if !at.single {
+		resp.Request = requestOf(resp, at.values)
+	}
 	a.Response.Response = resp
 	a.Attempts, a.Seq = 1, x.seq
 	x.took = took

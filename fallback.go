@@ -193,7 +193,7 @@ func (f *flight) alternate(t *Task) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
+	if serverError(resp.StatusCode) || resp.StatusCode == http.StatusTooManyRequests {
 		err := beside(statusErrorOf(&got), got.cause)
 		resp.Body.Close()
 		return nil, err

@@ -95,6 +95,7 @@ type flightExtras struct {
 	quit   func()                          // ends that
 	hedge  *hedge
 	ghost  *ghost
+	who    string // whose cookies its client adds; see way
 }
 
 // extras makes room for what few flights have.

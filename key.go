@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -37,7 +38,34 @@ const (
 // dedupeKey is under what a scheduler files a result. Without a family there is none.
 type dedupeKey struct {
 	family string
-	owner  string // hashed; "" = nobody in particular
+	owner  string // hashed, and whose cookies go with it; "" = nobody in particular
+}
+
+// of is k of somebody whom cookies tell apart: a named key is the caller's own word.
+func (k dedupeKey) of(who string) dedupeKey {
+	if strings.HasPrefix(k.family, derivedKind) {
+		k.owner += who
+	}
+	return k
+}
+
+// belongsTo tells whether owner, or somebody in its name, has the key.
+func (k dedupeKey) belongsTo(owner string) bool {
+	return k.owner == owner || owner != "" && strings.HasPrefix(k.owner, owner)
+}
+
+// jarOwner is who the cookies in jar make of a request to u, hashed; "" without any.
+func jarOwner(jar http.CookieJar, u *url.URL) string {
+	cookies := jar.Cookies(u)
+	if len(cookies) == 0 {
+		return ""
+	}
+	var b []byte
+	for _, c := range cookies {
+		b = appendField(appendField(b, c.Name), c.Value)
+	}
+	sum := sha256.Sum256(b)
+	return string(sum[:ownerSize])
 }
 
 // keyParts is a task's key before a scheduler has its say.

@@ -65,14 +65,17 @@ func worthRetrying(status int, err error) bool {
 	if err != nil {
 		return !hopeless(err) && (errors.Is(err, ErrGrantLost) || !refusal(err))
 	}
-	return status == http.StatusTooManyRequests || status >= 500 && status != http.StatusNotImplemented
+	return status == http.StatusTooManyRequests || serverError(status) && status != http.StatusNotImplemented
 }
 
 // isFailure is the default of Breaker.IsFailure. Neutral outcomes are not to be
 // put to it: see neutral.
 func isFailure(status int, err error) bool {
-	return err != nil || status >= 500
+	return err != nil || serverError(status)
 }
+
+// serverError tells the class of statuses by which a server says that it has failed.
+func serverError(status int) bool { return status >= 500 && status <= 599 }
 
 // neutral reports whether an attempt's error says nothing about the server: ax
 // refused the attempt, or the caller's side of it failed. The third kind, an

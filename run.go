@@ -276,6 +276,10 @@ func (f *flight) digest(at *attempt, resp *http.Response, err error) outcome {
 	switch {
 	case err != nil:
 		out = at.failedWith(err)
+		if refused, ok := errors.AsType[*clientError](err); ok && refused.resp != nil { // by CheckRedirect, which has closed it
+			out.payload = f.keep(refused.resp, nil)
+			out.payload.cut = refused.resp.ContentLength != 0
+		}
 	case resp != nil:
 		f.receive(at, &out)
 	}
@@ -310,7 +314,7 @@ func (f *flight) receive(at *attempt, out *outcome) {
 		f.keepHead(at, out)
 		return
 	}
-	spare := (resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests) && f.allFallBack()
+	spare := (serverError(resp.StatusCode) || resp.StatusCode == http.StatusTooManyRequests) && f.allFallBack()
 	switch streams := f.streams(resp); {
 	case streams && spare:
 		f.keepHead(at, out)

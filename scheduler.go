@@ -32,6 +32,7 @@ type Scheduler struct {
 
 	cfg       Config // resolved: defaults filled, copied deeply
 	exec      Executor
+	jar       http.CookieJar // of the client of exec, if that is known; nil = none
 	log       *slog.Logger
 	epoch     time.Time
 	routes    *routes
@@ -136,6 +137,9 @@ func New(client *http.Client, cfg Config) (*Scheduler, error) {
 	s.exec = s.cfg.Executor
 	if s.exec == nil {
 		s.exec = HTTPExecutor(client)
+	}
+	if x, ok := s.exec.(*httpExecutor); ok {
+		s.jar = x.client.Jar
 	}
 	if d := s.cfg.Dedupe; d != nil {
 		s.ignore = newHeaderSet(d.IgnoreHeaders)
@@ -278,6 +282,7 @@ type way struct {
 	run       func(ctx context.Context) error // Run: in place of the executor
 	dead      error                           // the ctx had ended before
 	scopeDead error                           // that of the scope, likewise
+	who       string                          // whose cookies the client will add, hashed; "" = nobody's
 	ready     chan signal                     // for the wait of a lone one; nil = none is foreseen
 }
 
@@ -388,6 +393,9 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 	c.deadline = s.deadlineOf(ctx)
 	c.outer = s.attemptFrom(ctx)
 	w.dead = ctxError(ctx)
+	if s.jar != nil && !w.single && t.shares() {
+		w.who = jarOwner(s.jar, t.u)
+	}
 	if w.scope != nil {
 		c.deadline = min(c.deadline, w.scope.deadline)
 		if err := ctxError(w.scope.ctx); err != nil {

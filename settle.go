@@ -263,11 +263,11 @@ func (s *Scheduler) endLocked(c *caller, res *result, now instant) {
 // finish is the end of Do, on the caller's goroutine: the event first, then
 // the answer that it told.
 func (c *caller) finish() (*Response, error) {
+	resp, err := c.answer()
+	defer c.tellLast(resp, err) // also if Close of the body panics
 	if !c.leftBody {
 		c.task.closeBody()
 	}
-	resp, err := c.answer()
-	c.tellLast(resp, err)
 	if p := c.res.panicked; p != nil {
 		panic(p.Value)
 	}
@@ -311,7 +311,25 @@ func (c *caller) answer() (*Response, error) {
 		}
 		r.Response = res.payload.readBy(&both.body, head, res.shared)
 	}
+	c.ownRequest(r.Response)
 	return r, nil
+}
+
+// ownRequest gives the request that an answer tells of the context of c, for that of
+// its attempt is over. Through Transport the client's own request takes its place.
+func (c *caller) ownRequest(resp *http.Response) {
+	if resp != nil && !c.bare {
+		resp.Request = requestOf(resp, c.ctx)
+	}
+}
+
+// requestOf is the request that resp answers, with ctx if it was an attempt's; or nil.
+func requestOf(resp *http.Response, ctx context.Context) *http.Request {
+	req := resp.Request
+	if req == nil || req.Context().Value(attemptKey{}) == nil {
+		return req
+	}
+	return req.WithContext(ctx)
 }
 
 // failure is res as the error of c.

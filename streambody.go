@@ -108,6 +108,12 @@ func (s *stream) read(p []byte) (int, error) {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
+	if err == io.EOF && s.upgraded { // of this direction: the other goes on until Close
+		if why := s.verdict(nil); why != nil {
+			err = why
+		}
+		return n, err
+	}
 	if err != nil {
 		err = s.verdict(err)
 		s.end(err)

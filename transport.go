@@ -51,12 +51,12 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp := *r.Response
+	resp := r.Response // itself, not a copy: net/http puts trailers into it when the body ends
 	resp.Request = req
 	if r.Source == FromStale { // with a header of its own
 		resp.Header.Set("Age", strconv.FormatInt(ageBefore(resp.Header)+int64(r.Age/time.Second), 10))
 	}
-	return &resp, nil
+	return resp, nil
 }
 
 // ageBefore is the age in seconds that an answer already had when it arrived, which

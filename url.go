@@ -39,14 +39,14 @@ func urlFamily(u *url.URL) string {
 	b := make([]byte, 0, 256)
 	b = appendField(b, strings.ToLower(u.Scheme))
 	b = appendField(b, canonicalAuthority(u.Scheme, u.Host))
-	path := u.Opaque
-	if path == "" {
-		path = u.EscapedPath()
+	switch path := u.EscapedPath(); {
+	case u.Opaque != "":
+		b = appendField(append(b, 'o'), u.Opaque)
+	case path == "":
+		b = appendField(b, "/")
+	default:
+		b = appendField(b, path)
 	}
-	if path == "" {
-		path = "/"
-	}
-	b = appendField(b, path)
 	b = appendQuery(b, u)
 	sum := sha256.Sum256(b)
 	return string(sum[:])

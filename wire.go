@@ -22,6 +22,7 @@ type wire struct {
 	trailer          http.Header // the caller's map: he fills it while the body is read
 	transferEncoding []string
 	close            bool
+	redirected       *http.Response // led here: another task's answer
 }
 
 // withoutBody is for a Request that has another body.
@@ -66,7 +67,7 @@ func (o *oneShot) take() (io.ReadCloser, bool) {
 	if o == nil || !o.taken.CompareAndSwap(false, true) {
 		return nil, false
 	}
-	return callersBody{o.body}, true
+	return o.body, true
 }
 
 // TaskFrom makes a Task of an existing request: method, URL, header, Host, body,
@@ -107,7 +108,7 @@ func taskFrom(req *http.Request, r Request) (*Task, error) {
 	r.Method = req.Method
 	r.Header = headerWithHost(req)
 	r.wire = nil
-	w := wire{transferEncoding: slices.Clone(req.TransferEncoding), close: req.Close}
+	w := wire{transferEncoding: slices.Clone(req.TransferEncoding), close: req.Close, redirected: req.Response}
 	if body, err := comparableBody(req, &r); err != nil {
 		return nil, err
 	} else if body != nil {
@@ -123,7 +124,7 @@ func taskFrom(req *http.Request, r Request) (*Task, error) {
 			w.first = body
 		}
 	}
-	if hasBody || w.close || w.transferEncoding != nil {
+	if hasBody || w.close || w.transferEncoding != nil || w.redirected != nil {
 		r.wire = &w
 	}
 	t := new(Task)
@@ -131,6 +132,14 @@ func taskFrom(req *http.Request, r Request) (*Task, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// redirectedBy is the answer that led a client of Scheduler.Transport to t.
+func (t *Task) redirectedBy() *http.Response {
+	if t.r.wire == nil {
+		return nil
+	}
+	return t.r.wire.redirected
 }
 
 // comparedBytes is the largest body that is read to tell one task from another.
@@ -249,7 +258,9 @@ func (t *Task) attachBody(req *http.Request) (err error) {
 		req.GetBody = t.open
 		req.ContentLength = t.r.ContentLength
 		if w := t.r.wire; w != nil {
-			req.Body, _ = w.first.take()
+			if body, ok := w.first.take(); ok {
+				req.Body = t.callersBody(body)
+			}
 		}
 		if req.Body == nil {
 			req.Body, err = t.open()
@@ -260,7 +271,7 @@ func (t *Task) attachBody(req *http.Request) (err error) {
 		if !ok {
 			return &bodyError{ErrNotReplayable}
 		}
-		req.Body = body
+		req.Body = t.callersBody(body)
 	}
 	return err
 }
@@ -294,7 +305,11 @@ func (t *Task) openCallers() (io.ReadCloser, error) {
 	if body == nil {
 		return nil, &bodyError{errors.New("GetBody returned nil")}
 	}
-	return callersBody{body}, nil
+	return t.callersBody(body), nil
+}
+
+func (t *Task) callersBody(body io.ReadCloser) *callersBody {
+	return &callersBody{ReadCloser: body, announced: t.r.ContentLength}
 }
 
 // claim takes the task for one Do. It is false only if the body can be read once
@@ -322,14 +337,26 @@ func (t *Task) closeBody() {
 	}
 }
 
-// callersBody marks the read errors of a body that is the caller's, to tell them
-// from those of the connection.
-type callersBody struct{ io.ReadCloser }
+// callersBody marks the errors of a body that is the caller's, to tell them from
+// those of the connection: of its reads, and that it has another length than it was
+// said to have.
+type callersBody struct {
+	io.ReadCloser
+	announced int64 // 0 = any number of bytes
+	read      int64
+}
 
-func (b callersBody) Read(p []byte) (int, error) {
+func (b *callersBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	b.read += int64(n)
+	switch {
+	case err != nil && err != io.EOF:
 		err = &bodyError{err}
+	case b.announced == 0:
+	case b.read > b.announced:
+		err = &bodyError{fmt.Errorf("it is longer than ContentLength %d", b.announced)}
+	case err == io.EOF && b.read < b.announced:
+		err = &bodyError{fmt.Errorf("it ends after %d bytes, short of ContentLength %d", b.read, b.announced)}
 	}
 	return n, err
 }
