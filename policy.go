@@ -109,8 +109,8 @@ func (j Jitter) String() string { return enumName("Jitter", int(j), "full", "equ
 // A failure is a transport error, an attempt timeout or a 5xx; any other answer
 // is a success. What the caller cancelled or ax refused counts for neither, and
 // that includes a ctx's deadline and the Timeout of a client above Transport(): a
-// server that hangs is noticed only with an AttemptTimeout, or by the Timeout of
-// the client that [New] was given.
+// server that hangs is noticed only with an AttemptTimeout, or in Do and Send by the
+// Timeout of the client that [New] was given.
 //
 // One failure while half-open or ramping opens it again. A probe that has come to
 // no outcome after OpenFor, and 30 s at least, counts as failed. A Breaker is a
