@@ -243,8 +243,9 @@ func Unlimited() []Rate { return []Rate{} }
 // answer of any status that says that nothing is left of a quota and when it is
 // renewed (RateLimit, X-RateLimit-Remaining and -Reset, in seconds or as a moment).
 // Both are believed for at most Retry.MaxDelay, 30 s without a Retry;
-// [EventLanePaused] says which it was. Traffic with quotas of their own on one
-// host, such as one for each token, wants lanes of its own.
+// [EventLanePaused] says which it was. When such a pause ends, starts rise over a
+// second. Traffic with quotas of their own on one host, such as one for each token,
+// wants lanes of its own.
 //
 // Its limits apply beside the scheduler's: a start needs both. Its timeouts and
 // policies replace the scheduler's: 0 or nil inherits, a value replaces the

@@ -9,8 +9,8 @@ import (
 // whole fleet. It is asked last, when all local limits have already allowed a
 // start, so a busy process asks no more often than it could start.
 //
-// It is asked once for each attempt of a task, retries and hedges included. It is
-// not asked for an attempt nested in another, made with that one's ctx, nor for a
+// It is asked for each attempt of a task, retries and hedges included. It is not
+// asked for an attempt nested in another, made with that one's ctx, nor for a
 // redirect hop of Do or Send within a lane, which keeps what the attempt holds; a
 // hop into another lane asks again. Through Transport() every hop is a task of its
 // own. Package axredis has one.

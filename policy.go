@@ -17,9 +17,9 @@ import (
 // What tasks share is one piece of work. It has the best rank and the longest
 // AttemptTimeout of all who share it, and the first one's Retry, NoRetry and
 // Prepare; each keeps its own ctx, deadline and QueueTimeout: set a deadline on
-// ctx to bound the wait. Only those get a fallback's answer who have a
-// fallback. Whoever is to have a request of its own sets NoDedupe. The zero value
-// is a good one.
+// ctx to bound the wait. Only those get a fallback's answer who have a fallback.
+// Whoever is to have a request of its own sets NoDedupe. The zero value is a good
+// one.
 //
 // A write that its server answers with 2xx or 3xx makes ax forget what it has kept
 // of the same URL, query included: for the window and for Fallback.Stale.
@@ -37,8 +37,9 @@ type Dedupe struct {
 	MaxBytes int64
 	// IgnoreHeaders lists request headers that do not tell two requests apart,
 	// beyond User-Agent, Traceparent, Tracestate, Baggage, X-Request-Id and
-	// Idempotency-Key. Every other header does. Authorization, Cookie and Proxy-Authorization
-	// are refused here: one user must never get another's answer.
+	// Idempotency-Key. Every other header does. Authorization, Cookie and
+	// Proxy-Authorization are refused here: one user must never get another's
+	// answer.
 	IgnoreHeaders []string
 }
 

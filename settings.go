@@ -15,8 +15,7 @@ import (
 func (s *Scheduler) Pause(lane string) error { return s.hold(lane, true) }
 
 // Resume ends a Pause. A server's Retry-After that has not passed still counts.
-// What waited starts as the limits allow; after a pause that a server asked for,
-// starts rise over a second.
+// What waited starts as the limits allow, without a ramp.
 func (s *Scheduler) Resume(lane string) error { return s.hold(lane, false) }
 
 func (s *Scheduler) hold(name string, held bool) error {
@@ -70,8 +69,8 @@ func (s *Scheduler) hold(name string, held bool) error {
 // that runs. Zero fields keep what is in force; NoLimit and Unlimited lift it.
 // The history of starts stays: a new rate counts the old starts too, as far as
 // they are known; see [Limits]. The lane of a host is named as in [Config.Hosts],
-// seen or not, for hosts without a dot or a port see Pause: a host to which no
-// request goes may be limited in vain. A lane given limits by hand is kept for good.
+// seen or not; for one without a dot or a port see Pause. Limits of a host that no
+// request goes to have no effect. A lane given limits by hand is kept for good.
 func (s *Scheduler) SetLimits(lane string, l Limits) error {
 	if err := invalid(l.validate("Limits")); err != nil {
 		return err
