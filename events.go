@@ -51,7 +51,7 @@ const (
 	// EventSucceeded ends a task that got a response, whatever its status and
 	// its Source.
 	EventSucceeded
-	// EventFailed ends a task by Err, where neither of the next two applies.
+	// EventFailed ends a task with the error Err, unless that is one of the next two.
 	EventFailed
 	// EventCanceled ends a task that its caller no longer wanted: ctx or its
 	// deadline, Call, tag, scope, supersede, Close.
