@@ -24,8 +24,10 @@ import (
 type Config struct {
 	// MaxConcurrent bounds the attempts in flight, all lanes together. An
 	// attempt counts from its send to the end of its body; a task that waits,
-	// in a queue or between two attempts, does not. 0 = 64; [NoLimit] lifts it.
-	// Only a limit makes priorities matter: without one nobody waits.
+	// in a queue or between two attempts, does not, and an attempt nested in
+	// another, made with that one's ctx, takes no slot of its own. 0 = 64;
+	// [NoLimit] lifts it. Only a limit makes priorities matter: without one
+	// nobody waits.
 	MaxConcurrent int
 
 	// MaxQueue bounds the tasks that wait for their first start, all lanes
@@ -46,8 +48,8 @@ type Config struct {
 	AttemptTimeout time.Duration
 
 	// IdleTimeout bounds the silence inside a streamed body: longer than this
-	// without a byte and reading fails. 0 or NoTimeout = none. Lanes may
-	// override it.
+	// without a byte and reading fails. Nothing else bounds a server that hangs in
+	// the middle of a stream. 0 or NoTimeout = none. Lanes may override it.
 	IdleTimeout time.Duration
 
 	// QueueTimeout bounds each wait for a start: the first from submission,
@@ -65,9 +67,9 @@ type Config struct {
 	MinRemaining time.Duration
 
 	// AgingStep keeps low priorities from starving: a waiting task rises by
-	// one level for every step it has waited, up to Urgent, and then stands
-	// behind those who were on that level before. 0 = 6s. Lanes and requests
-	// may override it. With StrictPriority it has no effect.
+	// one level for every step it has waited, and then stands behind those who
+	// were on that level before. 0 = 6s. Lanes and requests may override it. With
+	// StrictPriority it has no effect.
 	AgingStep time.Duration
 
 	// StrictPriority turns aging off: the higher priority always goes first,
@@ -76,7 +78,9 @@ type Config struct {
 
 	// MaxBodyBytes is the largest body that is read to its end before the
 	// caller gets the answer. A larger one is streamed: it keeps its slot
-	// until it is read or closed, and it cannot be shared. 0 = 4 MiB.
+	// until it is read or closed, and it cannot be shared. Through Transport() one
+	// of unknown length, such as net/http decompresses, is streamed whatever its
+	// size: AttemptTimeout covers it to its headers only. 0 = 4 MiB.
 	MaxBodyBytes int64
 
 	// Overflow says what a newcomer to a full queue meets: [OverflowReject],
@@ -124,9 +128,10 @@ type Config struct {
 	Owners *Budget
 
 	// DryRun holds nothing back, shares nothing and refuses nothing: each task
-	// is one attempt, at once, without retry, breaker, fallback or Governor.
-	// Stats.Would counts what would have been. It is for the first days, when
-	// the right limits are not known yet: read [Scheduler.Advice] then.
+	// is one attempt, at once, without retry, hedge, breaker, fallback or
+	// Governor; AttemptTimeout still ends it. Stats.Would counts what would have
+	// been; Waiting shows nothing. It is for the first days, when the right limits
+	// are not known yet: read [Scheduler.Advice] then.
 	DryRun bool
 
 	// OnEvent is told everything that happens to tasks and lanes. It runs on
@@ -143,20 +148,23 @@ type Config struct {
 
 	// Logger gets the few lines worth an operator's attention: breaker
 	// transitions, pauses of lanes, owners over their budget, bodies nobody
-	// closed, panics of OnEvent, the Heartbeat. URLs in it carry no query values. nil = discard.
+	// closed, panics of OnEvent, the Heartbeat. URLs in it carry no query values.
+	// nil = discard.
 	Logger *slog.Logger
 
 	// Heartbeat is the time between two lines to Logger that tell what is
 	// active, queued, parked and finished since the last, and the age and lane
-	// of the oldest waiter; none while there is no work. 0 = off.
+	// of the oldest waiter; none while there is no work, or without a Logger. 0 =
+	// off.
 	Heartbeat time.Duration
 
 	// Executor makes the attempts. nil = [HTTPExecutor] over New's client.
 	// With one, that client must be nil.
 	Executor Executor
 
-	// Governor applies limits that many processes share, after all others.
-	// nil = this process is on its own.
+	// Governor applies limits that many processes share, after all others: it is
+	// asked for each attempt of a task, except those nested in another. nil = this
+	// process is on its own.
 	Governor Governor
 }
 
@@ -192,10 +200,10 @@ type Limits struct {
 // neighbouring seconds can never share a double burst. An entry counts from its
 // grant until Per and Guard have passed since the attempt was handed over, which
 // costs a little of the allowed rate and keeps the promise. What lies behind that,
-// a dial and a handshake most of all, is what Guard is for. With Burst of 1 or more it is a token
-// bucket as in golang.org/x/time/rate: on average Limit starts per Per, after a
-// quiet time up to Burst of them at once. Choose the quota, with a Guard, for a
-// server that counts and refuses, the bucket for one that merely tires.
+// a dial and a handshake most of all, is what Guard is for. With Burst of 1 or
+// more it is a token bucket as in golang.org/x/time/rate: on average Limit starts
+// per Per, after a quiet time up to Burst of them at once. Choose the quota, with a
+// Guard, for a server that counts and refuses, the bucket for one that merely tires.
 //
 // Tokens are taken by a task that starts, never by one that waits.
 type Rate struct {
@@ -235,8 +243,9 @@ func Unlimited() []Rate { return []Rate{} }
 // answer of any status that says that nothing is left of a quota and when it is
 // renewed (RateLimit, X-RateLimit-Remaining and -Reset, in seconds or as a moment).
 // Both are believed for at most Retry.MaxDelay, 30 s without a Retry;
-// [EventLanePaused] says which it was. Traffic with quotas of their own on one
-// host, such as one for each token, wants lanes of its own.
+// [EventLanePaused] says which it was. When such a pause ends, starts rise over a
+// second. Traffic with quotas of their own on one host, such as one for each token,
+// wants lanes of its own.
 //
 // Its limits apply beside the scheduler's: a start needs both. Its timeouts and
 // policies replace the scheduler's: 0 or nil inherits, a value replaces the
@@ -251,8 +260,9 @@ type Lane struct {
 	// that go here. A bare host is the whole host; host names match without
 	// case. A port, if written, must match; a URL without one has its scheme's.
 	// Methods and paths are those of [net/http.ServeMux]: GET includes HEAD,
-	// "/v1/" is all below it, "/v1" only itself, and {id}, {rest...} and {$}
-	// work.
+	// "/v1/" is all below it, and "/v1" too where no other pattern has that; "/v1"
+	// is only itself, and {id}, {rest...} and {$} work. Paths are compared cleaned
+	// of "//" and "..".
 	//
 	// The most specific pattern of all lanes wins: one with a port beats one
 	// without, then the narrower path, then the narrower method. Two lanes

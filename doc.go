@@ -25,11 +25,11 @@
 // A task that equals one in flight shares its answer ([Dedupe]). Any other waits
 // in the queue of its [Lane] until the limits of its owner ([Budget]), its lane
 // and the scheduler allow a start: so many at once (MaxConcurrent) and so many
-// in a time ([Rate]). Who waits goes by [Priority], and waiting raises it, so
-// that nobody starves. An attempt that fails is sent again where that is safe
-// and worth it ([Retry]); a lane that keeps failing is left alone for a while
-// and then loaded slowly ([Breaker]); and what cannot be had may be answered
-// otherwise ([Fallback]). The [Response] says which of these it was.
+// in a time ([Rate]). The order of those who wait is that of [Priority], and
+// waiting raises it, so that nobody starves. An attempt that fails is sent again
+// where that is safe and worth it ([Retry]); a lane that keeps failing is left
+// alone for a while and then loaded slowly ([Breaker]); and what cannot be had may
+// be answered otherwise ([Fallback]). The [Response] says which of these it was.
 //
 // A context ends its task wherever it is: the caller is answered at once, the
 // queue entry is gone, the connection is torn down. Whole groups end by [Scope],
@@ -39,8 +39,8 @@
 //
 // A status code is not made an error. A POST is not sent twice unless the caller
 // said that it may be. The caller's request, headers and body are not modified.
-// Answers are not shared between requests that any header but the tracing ones
-// tells apart. No goroutine runs while there is nothing to do.
+// Answers are not shared between requests that any header tells apart, but for
+// those that [Task.Key] lists. No goroutine runs while there is nothing to do.
 //
 // # Where to begin
 //

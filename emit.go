@@ -185,9 +185,11 @@ func (s *Scheduler) callOne(l *listener, e *Event) {
 // listener is one who is told all events.
 type listener struct{ hear func(Event) }
 
-// Watch has f called with every event of the tasks submitted from now on, as
-// Config.OnEvent is and under the same rules, until stop is called. An event
-// under way may still come after stop has returned. A nil f watches nothing.
+// Watch has f called with every event of lanes and of the tasks submitted from now
+// on, as Config.OnEvent is and under the same rules, until stop is called. Where
+// somebody listens already, OnEvent or another Watch, events of older tasks come
+// too. An event under way may still come after stop has returned. A nil f watches
+// nothing.
 func (s *Scheduler) Watch(f func(Event)) (stop func()) {
 	if f == nil {
 		return func() {}

@@ -13,6 +13,10 @@ import (
 // What ended a task before or instead of an answer; match them with errors.Is.
 // Each comes inside an [*Error], mostly with the numbers of the case in its
 // text. Those said to be context.Canceled are found by that too.
+//
+// Nothing was sent only if Error.Attempts is 0. A retry or a redirect hop may be
+// refused too: then the reason stands beside the last error, or in the Cause of the
+// last response, or is the error of a task that had been sent.
 var (
 	// ErrClosed: [Scheduler.Shutdown] or [Scheduler.Close] was called. A task
 	// that one of them cancelled is also context.Canceled.
@@ -23,19 +27,21 @@ var (
 	ErrQueueFull = errors.New("ax: queue is full")
 
 	// ErrQueueTimeout: no start came within QueueTimeout. It is a Timeout, and
-	// not context.Canceled. Nothing was sent, so the task can be repeated.
+	// not context.Canceled. With Error.Attempts 0 nothing was sent, and the task
+	// can be repeated.
 	ErrQueueTimeout = errors.New("ax: waited too long in the queue")
 
 	// ErrEvicted: with [OverflowEvict], a better-ranked newcomer took the place
 	// in a full queue. Nothing was sent.
 	ErrEvicted = errors.New("ax: evicted from a full queue by a better-ranked task")
 
-	// ErrCircuitOpen: the lane's breaker is open and does not hold tasks.
-	// Nothing was sent; Error.RetryAfter tells when it probes.
+	// ErrCircuitOpen: the lane's breaker is open and does not hold tasks, or not
+	// one nested in an attempt. With Error.Attempts 0 nothing was sent;
+	// Error.RetryAfter tells when it probes.
 	ErrCircuitOpen = errors.New("ax: circuit breaker is open")
 
-	// ErrBudget: the owner is over its [Budget]. Nothing was sent;
-	// Error.RetryAfter tells when it is free again, if time alone frees it.
+	// ErrBudget: the owner is over its [Budget]. With Error.Attempts 0 nothing was
+	// sent; Error.RetryAfter tells when it is free again, if time alone frees it.
 	ErrBudget = errors.New("ax: owner is over its budget")
 
 	// ErrRetryBudget: the retry was not sent since too many of the lane's
@@ -48,8 +54,8 @@ var (
 	ErrSuperseded = errors.New("ax: superseded by a newer task")
 
 	// ErrCooldown: the same task is running, or ended less than
-	// [Request.Cooldown] ago. Error.RetryAfter tells when it may come again, once it
-	// has ended.
+	// [Request.Cooldown] ago. Error.RetryAfter tells when it may come again, once
+	// it has ended.
 	ErrCooldown = errors.New("ax: same task is running or cooling down")
 
 	// ErrWouldWait: the task has NoWait, or is nested in an attempt, and could
@@ -60,8 +66,8 @@ var (
 	// It is context.Canceled.
 	ErrCanceledByTag = errors.New("ax: canceled by tag")
 
-	// ErrScopeEnded: its [Scope] was cancelled or the scope's ctx ended. It is
-	// context.Canceled if the task had been accepted.
+	// ErrScopeEnded: its [Scope] was cancelled or the scope's ctx ended, before or
+	// after the task came. It is context.Canceled.
 	ErrScopeEnded = errors.New("ax: scope has ended")
 
 	// ErrNotReplayable: the body cannot be sent or read a second time, so the
@@ -70,8 +76,8 @@ var (
 
 	// ErrWouldExceedDeadline: the task could not have started before its
 	// deadline, or with too little of it left. It is context.DeadlineExceeded.
-	// Nothing was sent; of a retry, which is not waited for then, it stands in the
-	// Cause of the last response, or beside the last error.
+	// With Error.Attempts 0 nothing was sent; of a retry, which is not waited for
+	// then, it stands in the Cause of the last response, or beside the last error.
 	ErrWouldExceedDeadline = errors.New("ax: deadline passes before the earliest possible start")
 
 	// ErrGrantLost: the [Governor] could not hold what it had granted, and the

@@ -21,7 +21,8 @@ const (
 	EventCoalesced
 	// EventWindowHit: the task is answered from the dedupe window.
 	EventWindowHit
-	// EventQueued: it could not start at once and waits.
+	// EventQueued: it could not start at once and waits for its first start. The
+	// wait of a retry is not told.
 	EventQueued
 	// EventStarted: an attempt begins; Attempt is its number, Waited the wait
 	// before it.
@@ -50,7 +51,7 @@ const (
 	// EventSucceeded ends a task that got a response, whatever its status and
 	// its Source.
 	EventSucceeded
-	// EventFailed ends a task by Err, which is not one of the next two.
+	// EventFailed ends a task with the error Err, unless that is one of the next two.
 	EventFailed
 	// EventCanceled ends a task that its caller no longer wanted: ctx or its
 	// deadline, Call, tag, scope, supersede, Close.
@@ -73,9 +74,11 @@ func (k EventKind) String() string {
 }
 
 // Event is one thing that happened to a task or a lane, as [Config.OnEvent] is
-// told. Fields that say nothing about its kind are zero. Its text, and that of
-// its Err, shows no user info, query values, headers or bodies; what Task holds
-// is complete.
+// told. Fields that say nothing about its kind are zero.
+//
+// As text (String, LogValue) it shows no user info, query values, headers or
+// bodies, and neither does its Err. Task and Context hold everything: what walks
+// through the fields, such as encoding/json, writes all of Task.
 type Event struct {
 	// Kind tells what happened.
 	Kind EventKind
@@ -105,12 +108,14 @@ type Event struct {
 	Delay time.Duration
 	// Status is the response's code, 0 without one.
 	Status int
-	// Source tells where an end's response came from.
+	// Source tells where the response of EventSucceeded or EventFellBack came from;
+	// in others it is zero, which is FromNetwork, and says nothing.
 	Source Source
 	// Reason is what a queued task waits for, such as "a token of its lane", or
 	// why a breaker opened or a lane paused: "4 of the last 10 attempts failed".
 	Reason string
-	// Err is what went wrong; in an end it is what Do returns.
+	// Err is what went wrong; in an end it is what Do returns, but in
+	// EventSucceeded it is [Response.Cause].
 	Err error
 }
 

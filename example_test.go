@@ -50,6 +50,7 @@ func ExampleNew() {
 func ExampleRecommended() {
 	cfg := ax.Recommended()
 	cfg.AttemptTimeout = 2 * time.Second // a server that hangs has failed
+	cfg.IdleTimeout = 30 * time.Second   // and so has a stream that falls silent
 	cfg.QueueTimeout = 3 * time.Second   // a host that is down keeps nobody longer …
 	cfg.Hosts.MaxQueue = 100             // … and does not fill the queue of the others
 
@@ -94,7 +95,8 @@ func ExampleScheduler() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	fmt.Println(sched.Shutdown(ctx)) // finishes what was accepted
+	err = sched.Shutdown(ctx) // finishes what was accepted; what is left then is cancelled
+	fmt.Println(err)
 	// Output:
 	// /news <nil>
 	// <nil>

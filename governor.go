@@ -7,8 +7,13 @@ import (
 
 // Governor applies limits that many processes share, such as one quota for a
 // whole fleet. It is asked last, when all local limits have already allowed a
-// start, so a busy process asks no more often than it could start. Package
-// axredis has one.
+// start, so a busy process asks no more often than it could start.
+//
+// It is asked for each attempt of a task, retries and hedges included. It is not
+// asked for an attempt nested in another, made with that one's ctx, nor for a
+// redirect hop of Do or Send within a lane, which keeps what the attempt holds; a
+// hop into another lane asks again. Through Transport() every hop is a task of its
+// own. Package axredis has one.
 type Governor interface {
 	// Acquire asks for one start. It runs outside every lock on a goroutine of
 	// the scheduler, with the scheduler's own ctx, one call for each reserved
@@ -57,8 +62,9 @@ type Grant struct {
 	StartBy time.Time
 }
 
-// Pauser is what a [Governor] may also be: told when a server's Retry-After
-// pauses a lane here, so that it may pause it everywhere.
+// Pauser is what a [Governor] may also be: told when a server pauses a lane here,
+// by Retry-After or by what it says of a quota, or when the lane's breaker opens,
+// so that it may pause it everywhere.
 type Pauser interface {
 	// PauseUntil says that nothing should start in lane before until. It runs
 	// outside every lock and must not wait long.

@@ -9,9 +9,9 @@ import (
 // hops, nested calls, alternates, open streams). What a paused lane holds ends
 // at once with ErrClosed, what an open breaker holds with ErrCircuitOpen or its
 // fallback. When ctx ends first, the rest is cancelled with ErrClosed and ctx's
-// error returned. It may be called often, together with Close; after Close it
-// returns nil. Do not call it from OnEvent: it may wait for the very task that
-// tells the event.
+// error returned, perhaps before the cancelled attempts have ended: Close waits for
+// them. It may be called often, together with Close; after Close it returns nil. Do
+// not call it from OnEvent: it may wait for the very task that tells the event.
 func (s *Scheduler) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if s.state == lifeOpen {

@@ -16,10 +16,14 @@ import (
 //
 // What tasks share is one piece of work. It has the best rank and the longest
 // AttemptTimeout of all who share it, and the first one's Retry, NoRetry and
-// Prepare; each keeps its own ctx, deadline and QueueTimeout, and who must not
-// wait longer has a ctx that ends. Only those get a fallback's answer who have a
-// fallback. Whoever is to have a request of its own sets NoDedupe. The zero value
-// is a good one.
+// Prepare; each keeps its own ctx, deadline and QueueTimeout: set a deadline on
+// ctx to bound the wait. Only those get a fallback's answer who have a fallback.
+// Whoever is to have a request of its own sets NoDedupe. The zero value is a good
+// one.
+//
+// A write that its server answers with 2xx or 3xx makes ax forget what it has kept
+// of the same URL, query included: for the window and for Fallback.Stale.
+// [Scheduler.Invalidate] forgets by key.
 type Dedupe struct {
 	// Window is how long a success is shared after it completed. Failures and
 	// answers that say "Cache-Control: no-store" are never kept. 0 = only while
@@ -32,9 +36,10 @@ type Dedupe struct {
 	// used goes first. 0 = 64 MiB.
 	MaxBytes int64
 	// IgnoreHeaders lists request headers that do not tell two requests apart,
-	// beyond User-Agent, Traceparent, Tracestate, Baggage and X-Request-Id.
-	// Every other header does. Authorization, Cookie and Proxy-Authorization
-	// are refused here: one user must never get another's answer.
+	// beyond User-Agent, Traceparent, Tracestate, Baggage, X-Request-Id and
+	// Idempotency-Key. Every other header does. Authorization, Cookie and
+	// Proxy-Authorization are refused here: one user must never get another's
+	// answer.
 	IgnoreHeaders []string
 }
 
@@ -104,11 +109,14 @@ func (j Jitter) String() string { return enumName("Jitter", int(j), "full", "equ
 //
 // A failure is a transport error, an attempt timeout or a 5xx; any other answer
 // is a success. What the caller cancelled or ax refused counts for neither, and
-// that includes a ctx's deadline and http.Client.Timeout: a server that hangs is
-// noticed only with an AttemptTimeout. One
-// failure while half-open or ramping opens it again. A Breaker is a value, each
-// lane keeps its own state; [Scheduler.ForceBreaker] overrides it. The zero
-// value is a good one.
+// that includes a ctx's deadline and the Timeout of a client above Transport(): a
+// server that hangs is noticed only with an AttemptTimeout, or in Do and Send by the
+// Timeout of the client that [New] was given.
+//
+// One failure while half-open or ramping opens it again. A probe that has come to
+// no outcome after OpenFor, and 30 s at least, counts as failed. A Breaker is a
+// value, each lane keeps its own state; [Scheduler.ForceBreaker] overrides it. The
+// zero value is a good one.
 type Breaker struct {
 	// Window is the number of latest outcomes that are judged, at most
 	// 1,000,000. 0 = 10.
@@ -130,14 +138,16 @@ type Breaker struct {
 	// 0 = 1. It must not exceed a MaxConcurrent that applies to it.
 	Probes int
 	// Ramp is the time from successful probes to the full limits; concurrency
-	// and rate rise linearly. 0 = 3s.
+	// and rate rise linearly. It needs something to raise: with NoLimit for every
+	// MaxConcurrent and without a Rate it holds nothing back. 0 = 3s.
 	Ramp time.Duration
 	// WhenOpen says what happens to tasks meanwhile: [OpenHold] (the default)
 	// or [OpenReject].
 	WhenOpen OpenAction
 	// IsFailure decides which outcomes count as failures, in place of the rule
-	// above; what is none has no fallback either. It runs on the attempt's goroutine, outside every lock, once for
-	// each attempt, and must not wait for tasks. nil = the rule above.
+	// above; an answer that is no failure gets no fallback, unless it is a 429. It
+	// runs on the attempt's goroutine, outside every lock, once for each attempt,
+	// and must not wait for tasks. nil = the rule above.
 	IsFailure func(Outcome) bool
 }
 
@@ -146,7 +156,8 @@ type OpenAction int
 
 const (
 	// OpenHold lets tasks wait until the breaker lets them through, or their
-	// ctx, deadline or QueueTimeout ends them.
+	// ctx, deadline or QueueTimeout ends them. Tasks nested in an attempt, which
+	// holds a slot, are refused with [ErrCircuitOpen] all the same.
 	OpenHold OpenAction = iota
 	// OpenReject answers at once: with the fallback if there is one, else with
 	// [ErrCircuitOpen].
@@ -183,11 +194,12 @@ type Budget struct {
 	// Over says what happens to tasks beyond the budget: [OverQueue] (the
 	// default), [OverFallback] or [OverReject].
 	Over OverAction
-	// MaxConcurrent bounds the owner's attempts in flight. 0 or NoLimit = no
-	// limit.
+	// MaxConcurrent bounds the owner's attempts in flight, but for those nested in
+	// another. 0 or NoLimit = no limit.
 	MaxConcurrent int
-	// MaxQueue bounds the owner's waiting tasks; one more is [ErrBudget],
-	// whatever Over says. 0 or NoLimit = no limit.
+	// MaxQueue bounds the owner's waiting tasks; one more is refused with
+	// [ErrBudget] whatever Over says, but with OverFallback its fallback may
+	// answer. 0 or NoLimit = no limit.
 	MaxQueue int
 }
 
@@ -226,8 +238,10 @@ type Fallback struct {
 	Alternate *Task
 	// Stale is the greatest age of a kept good answer to the same key that may
 	// be served again; [Response.Age] tells. Good answers are kept for it apart
-	// from Dedupe. Never use it for what must be current, such as a balance or
-	// the state of an order. 0 = none.
+	// from Dedupe, within its MaxEntries and MaxBytes once more, and need no Dedupe;
+	// those that say no-store are not kept, nor is what has no key: a write without
+	// Dedupe or DedupeKey. Never use it for what must be current, such as a balance
+	// or the state of an order. 0 = none.
 	Stale time.Duration
 	// Static makes an answer up: a default, an empty list. It runs on the task's
 	// goroutine, outside every lock, holds no slot, and must honour ctx. cause
@@ -239,13 +253,15 @@ type Fallback struct {
 
 // Hedge sends a second attempt of a task whose first has not answered in time,
 // and takes the first success of the two; the other is cancelled. It cuts the
-// slowest answers at the price of a few more requests. Only tasks that Retry
-// could send twice are hedged, once at most, and only within the retry budget of
-// their lane; the second attempt needs a slot and tokens as any other.
+// slowest answers at the price of a few more requests. Hedged are tasks that are
+// idempotent by method or Idempotency-Key and whose body can be sent again, unless
+// they are nested in an attempt; what Retry says does not matter. It is done once
+// at most, for the first attempt, and only within the retry budget of their lane;
+// the second attempt needs a slot and tokens as any other.
 type Hedge struct {
 	// After is the time on the wire after which the second attempt is sent. 0 =
-	// the 95th percentile of the lane's answers so far, and no hedge until
-	// enough have come. [NoTimeout] = never: it switches an inherited Hedge off.
+	// the 95th percentile of the lane's latest outcomes, and no hedge before 20 of
+	// them. [NoTimeout] = never: it switches an inherited Hedge off.
 	After time.Duration
 }
 

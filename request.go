@@ -73,8 +73,10 @@ type Request struct {
 
 	// Priority decides who goes first among waiting tasks. 0 = Normal.
 	Priority Priority
-	// Lane names the lane to use. "" = the lane whose pattern matches, else the
-	// one of the URL's host.
+	// Lane names the lane to use: one of Config.Lanes, or that of a host, as in
+	// Config.Hosts. A host without a dot or a port ("users") is known by that name
+	// only while its lane is in use: list it in Config.Lanes. "" = the lane whose
+	// pattern matches, else the one of the URL's host.
 	Lane string
 	// Owner names who pays for this task, see Config.Budgets. "" = nobody in
 	// particular. Answers are never shared between owners.
@@ -86,8 +88,9 @@ type Request struct {
 	// headers only. A shared attempt has the longest of its callers'. 0 = the
 	// lane's, then the scheduler's; NoTimeout = none.
 	AttemptTimeout time.Duration
-	// QueueTimeout bounds each wait for a turn; past it the task ends with
-	// ErrQueueTimeout. 0 = the lane's, then the scheduler's; NoTimeout = none.
+	// QueueTimeout bounds each wait for a turn. A first start that comes too late
+	// is ErrQueueTimeout; for a retry the last outcome stands. 0 = the lane's, then
+	// the scheduler's; NoTimeout = none.
 	QueueTimeout time.Duration
 	// AgingStep is the wait that is worth one level of Priority. 0 = the lane's,
 	// then the scheduler's.
@@ -116,15 +119,19 @@ type Request struct {
 	// the task for Cooldown and Fallback.Stale.
 	NoDedupe bool
 	// DedupeWindow is how long a success is shared after it completed, whatever
-	// its Cache-Control says. 0 = the scheduler's, which heeds no-store.
+	// its Cache-Control says. For GET and HEAD it switches sharing on, also without
+	// Config.Dedupe; a write needs Dedupe or DedupeKey beside it. It does nothing
+	// with NoDedupe, or with Prepare and no DedupeKey. 0 = the scheduler's, which
+	// heeds no-store.
 	DedupeWindow time.Duration
 	// Supersede names a place that only the newest task holds: a new task of this
 	// name, in the same Scope or else in the scheduler, cancels the unfinished
 	// older ones with ErrSuperseded. "" = none.
 	Supersede string
 	// Cooldown refuses a task that has one with ErrCooldown while another with the
-	// same key and a Cooldown runs, and that long after it ended. A write has a key for this purpose
-	// without Dedupe; with GetBody or Prepare, set DedupeKey. 0 = off.
+	// same key and a Cooldown runs, and that long after it ended. One that was
+	// refused, or cancelled before it was sent, leaves none. A write has a key for
+	// this purpose without Dedupe; with GetBody or Prepare, set DedupeKey. 0 = off.
 	Cooldown time.Duration
 
 	// Fallback replaces the lane's. nil = inherit. Alternates may be chained 16
@@ -135,7 +142,9 @@ type Request struct {
 	// Hedge sends a second attempt when the first one is slow. nil = inherit.
 	Hedge *Hedge
 	// Stream hands the body over as it arrives: it is never buffered, and the slot
-	// is held until the body ends or is closed.
+	// is held until the body ends or is closed. Set it for a server that answers
+	// before it has read the whole request (full duplex): any other answer is read
+	// to its end at once, and net/http then ends the upload.
 	Stream bool
 	// Prepare is called with the request of every attempt just before it is sent:
 	// to sign or to trace. It runs before the first hop of an attempt, not on

@@ -114,8 +114,8 @@ type todo struct {
 }
 
 // New makes a Scheduler over a copy of client, whose Jar, CheckRedirect and
-// Timeout (of each attempt) are honoured; changing client afterwards changes
-// nothing here. A nil client means one over a clone of http.DefaultTransport.
+// Timeout (of each attempt) are honoured, but not through Transport(), where those
+// of the client above count; changing client afterwards changes nothing here. A nil client means one over a clone of http.DefaultTransport.
 // With Config.Executor the client must be nil. The error joins every fault of
 // cfg, each with the path of its field. New starts nothing: no goroutine, no
 // timer, no connection.

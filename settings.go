@@ -7,12 +7,15 @@ import (
 )
 
 // Pause stops starts in a lane, or everywhere with "": queued work waits,
-// running attempts go on. It outlasts any pause that a server asks for. The
+// running attempts go on. Tasks nested in a running attempt do not wait: they are
+// refused with ErrWouldWait. It outlasts any pause that a server asks for. The
 // error says that lane is neither configured nor an authority; a host not seen
-// yet is fine.
+// yet is fine, but one without a dot or a port ("users") is known by that name
+// only while its lane is in use: list it in Config.Lanes.
 func (s *Scheduler) Pause(lane string) error { return s.hold(lane, true) }
 
 // Resume ends a Pause. A server's Retry-After that has not passed still counts.
+// What waited starts as the limits allow, without a ramp.
 func (s *Scheduler) Resume(lane string) error { return s.hold(lane, false) }
 
 func (s *Scheduler) hold(name string, held bool) error {
@@ -66,8 +69,8 @@ func (s *Scheduler) hold(name string, held bool) error {
 // that runs. Zero fields keep what is in force; NoLimit and Unlimited lift it.
 // The history of starts stays: a new rate counts the old starts too, as far as
 // they are known; see [Limits]. The lane of a host is named as in [Config.Hosts],
-// seen or not: a name that no request leads to limits nothing. A lane given limits
-// by hand is kept for good.
+// seen or not; for one without a dot or a port see Pause. Limits of a host that no
+// request goes to have no effect. A lane given limits by hand is kept for good.
 func (s *Scheduler) SetLimits(lane string, l Limits) error {
 	if err := invalid(l.validate("Limits")); err != nil {
 		return err
@@ -161,7 +164,8 @@ func (s *Scheduler) separateLocked(o *owner, now instant) {
 }
 
 // ForceBreaker holds a lane's breaker open or closed whatever happens, or lets
-// it judge again from a clean window. The error says that the lane is unknown or
+// it judge again from a clean window. Lanes are named as for Pause; that of a host,
+// seen or not, is then kept for good. The error says that the lane is unknown or
 // has no breaker.
 func (s *Scheduler) ForceBreaker(lane string, mode BreakerMode) error {
 	s.mu.Lock()

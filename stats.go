@@ -2,9 +2,10 @@ package ax
 
 import "time"
 
-// Stats is a consistent snapshot of a scheduler: all its numbers are of one
-// moment. It is a copy, free to be kept and changed. Counters count since New
-// and never fall; gauges (Active, Queued, Parked) are never negative and are
+// Stats is a snapshot of a scheduler. While calls run, its gauges and counters may
+// be a few attempts apart, and quantiles are read a little later than the rest; at
+// rest all agree. It is a copy, free to be kept and changed. Counters count since
+// New and never fall; gauges (Active, Queued, Parked) are never negative and are
 // zero when all work is done.
 type Stats struct {
 	// Active is the number of attempts in flight.
@@ -46,7 +47,8 @@ type Stats struct {
 
 	// Lanes are the lanes by name. Idle host lanes are forgotten.
 	Lanes map[string]LaneStats
-	// Owners are the owners with a budget by name.
+	// Owners are the owners by name. Those that neither Config.Budgets nor SetBudget
+	// names are forgotten when idle.
 	Owners map[string]OwnerStats
 	// Would is what limits would have done, with [Config.DryRun].
 	Would WouldStats
@@ -69,10 +71,12 @@ type LaneStats struct {
 	// limit of its own.
 	MaxConcurrent int
 	// Attempts counts its attempts, Failures those that failed: transport
-	// errors, attempt timeouts and 5xx.
+	// errors, attempt timeouts and 5xx, or what Breaker.IsFailure says where that
+	// is set. Breaker.SlowCall does not count here.
 	Attempts, Failures uint64
 	// Wait is the time that its attempts had waited in queues, Service the
-	// time they took on the wire.
+	// time they took on the wire. Both are about the latest one to two thousand,
+	// older ones weighing less, and at most 3 % off.
 	Wait, Service Quantiles
 	// Would is this lane's part of Stats.Would.
 	Would WouldStats
@@ -85,7 +89,7 @@ type Quantiles struct {
 	P50, P95, P99 time.Duration
 }
 
-// OwnerStats is what one owner with a budget is doing and has done.
+// OwnerStats is what one owner is doing and has done.
 type OwnerStats struct {
 	// Active is the number of its attempts in flight, Queued that of its
 	// waiting tasks.

@@ -113,10 +113,11 @@ func (j *jitterJSON) UnmarshalText(b []byte) error {
 
 // MarshalJSON writes the task for a store that outlives the process. The form is one
 // object with the fields of Request in snake_case ("attempt_timeout"), those that are
-// zero left out: durations as Go writes them ("1m30s"), the body in base64, JSON as
-// it is, Retry.Jitter as "full", "equal" or "none", an Alternate as an object of the
-// same form. User info, headers and bodies are written as they are: guard the store
-// like the requests.
+// zero left out: durations as Go writes them ("1m30s"), Priority as a number, the
+// body in base64, JSON as it is, Retry.Jitter as "full", "equal" or "none", an
+// Alternate as an object of the same form. User info, headers and bodies are written
+// as they are: guard the store like the requests. Hold a *Task in what you marshal:
+// a Task by value has no methods there, and comes out as {}.
 //
 // It fails, naming the field, for what has no form: GetBody, Prepare,
 // Fallback.Static, Retry.If, text that is not UTF-8, and for a task of TaskFrom a

@@ -16,8 +16,9 @@ type transport struct {
 // Transport is the scheduler as an http.RoundTripper, for clients and SDKs that
 // exist: client.Transport = s.Transport(). Every request becomes a task of its
 // own, redirects included, which the client follows as ever; what the context
-// says (ContextWith) counts. An answer of unknown length is streamed, one of
-// known length up to MaxBodyBytes is buffered. A stale answer (Fallback.Stale) has
+// says (ContextWith) counts. An answer of known length up to MaxBodyBytes is
+// buffered, one of unknown length, such as net/http decompresses, is streamed: close
+// it, and set Config.IdleTimeout. A stale answer (Fallback.Stale) has
 // an Age header. Errors are *Error, but net/http may put one of its own in place
 // of it when client.Timeout fires, which covers waiting and retries too.
 func (s *Scheduler) Transport() http.RoundTripper { return &transport{s: s} }
