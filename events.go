@@ -2,6 +2,9 @@ package ax
 
 import (
 	"context"
+	"log/slog"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -117,6 +120,68 @@ type Event struct {
 	// Err is what went wrong; in an end it is what Do returns, but in
 	// EventSucceeded it is [Response.Cause].
 	Err error
+}
+
+// String is the kind and what e says about it, such as
+//
+//	started seq=3 request="GET http://api.test/" lane=api.test attempt=1 waited=20ms
+func (e Event) String() string {
+	var b strings.Builder
+	b.WriteString(e.Kind.String())
+	for _, a := range e.attrs() {
+		b.WriteByte(' ')
+		b.WriteString(a.Key)
+		b.WriteByte('=')
+		if text := a.Value.String(); text == "" || strings.ContainsAny(text, " \"\n\r\t=") {
+			b.WriteString(strconv.Quote(text))
+		} else {
+			b.WriteString(text)
+		}
+	}
+	return b.String()
+}
+
+// LogValue is the same for package slog: a group.
+func (e Event) LogValue() slog.Value {
+	return slog.GroupValue(append([]slog.Attr{slog.String("kind", e.Kind.String())}, e.attrs()...)...)
+}
+
+// attrs are what e says about its kind.
+func (e *Event) attrs() []slog.Attr {
+	a := make([]slog.Attr, 0, 12)
+	texts := func(key, text string) {
+		if text != "" {
+			a = append(a, slog.String(key, text))
+		}
+	}
+	numbers := func(key string, n int) {
+		if n != 0 {
+			a = append(a, slog.Int(key, n))
+		}
+	}
+	times := func(key string, d time.Duration) {
+		if d != 0 {
+			a = append(a, slog.Duration(key, d))
+		}
+	}
+	if e.Task != nil {
+		a = append(a, slog.Uint64("seq", e.Seq), slog.String("request", e.Task.Method()+" "+e.Task.redactedURL()))
+	}
+	texts("lane", e.Lane)
+	texts("owner", e.Owner)
+	numbers("attempt", e.Attempt)
+	times("waited", e.Waited)
+	times("took", e.Took)
+	times("delay", e.Delay)
+	numbers("status", e.Status)
+	if e.Kind == EventSucceeded || e.Kind == EventFellBack {
+		texts("source", e.Source.String())
+	}
+	texts("reason", e.Reason)
+	if e.Err != nil {
+		texts("err", plainText(e.Err))
+	}
+	return a
 }
 
 // String is "network", "flight", "window", "alternate", "stale" or "static".
