@@ -65,7 +65,11 @@ func (e *httpExecutor) Execute(ctx context.Context, t *Task) (*http.Response, er
 	if err != nil {
 		return nil, err
 	}
-	if h := hopperFrom(ctx); h != nil && h.singleHop(t) {
+	h := hopperFrom(ctx)
+	if h != nil && t.readyLate() {
+		h.leaves()
+	}
+	if h != nil && h.singleHop(t) {
 		req.Response = t.redirectedBy()
 		resp, err := e.base.RoundTrip(req)
 		return resp, markFinal(req, schemeMismatch(err))
@@ -128,6 +132,8 @@ var errNoAnswer = errors.New("ax: the executor returned neither an answer nor an
 
 // hopper is what the ctx of an attempt offers to the executor that runs it.
 type hopper interface {
+	// leaves is told when the attempt's request is about to be handed on.
+	leaves()
 	// singleHop tells that the caller follows redirects itself: one round trip
 	// on the bare transport, without client.
 	singleHop(t *Task) bool

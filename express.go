@@ -165,7 +165,9 @@ func (x *express) sent() {
 			x.at.setDeadline(x.at.began.add(d))
 		}
 	}
-	s.called(h)
+	if !s.leavesLate(x.at.task) {
+		s.called(h)
+	}
 }
 
 // tell tells an event of a task whose goroutine is the only one that knows it.
