@@ -30,13 +30,28 @@ const (
 
 // taskAttributes describe what is to be sent, without its secrets.
 func taskAttributes(t *ax.Task) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(knownMethod(t.Method()))}
 	u, err := url.Parse(t.URL())
 	if err != nil { // of TaskFrom: a URL that has no text form
-		return attrs
+		return methodAttributes(t.Method())
 	}
+	return append(methodAttributes(t.Method()), urlAttributes(u)...)
+}
+
+// methodAttributes are the method, and how it was spelled if it is none of the
+// known ones.
+func methodAttributes(m string) []attribute.KeyValue {
+	known := knownMethod(m)
+	attrs := []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(known)}
+	if known == otherMethod {
+		attrs = append(attrs, semconv.HTTPRequestMethodOriginal(m))
+	}
+	return attrs
+}
+
+// urlAttributes describe where u leads, without its secrets.
+func urlAttributes(u *url.URL) []attribute.KeyValue {
 	full := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	attrs = append(attrs, semconv.URLFull(full.String()), semconv.ServerAddress(u.Hostname()))
+	attrs := []attribute.KeyValue{semconv.URLFull(full.String()), semconv.ServerAddress(u.Hostname())}
 	if port := portOf(u); port > 0 {
 		attrs = append(attrs, semconv.ServerPort(port))
 	}
@@ -57,6 +72,9 @@ func portOf(u *url.URL) int {
 	return 0
 }
 
+// otherMethod stands for all methods that are not known.
+const otherMethod = "_OTHER"
+
 // knownMethod keeps the cardinality of methods low, as the semantic conventions
 // ask.
 func knownMethod(m string) string {
@@ -65,12 +83,12 @@ func knownMethod(m string) string {
 		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
 		return m
 	}
-	return "_OTHER"
+	return otherMethod
 }
 
 // spanMethod is the name of a span for a request.
 func spanMethod(m string) string {
-	if m = knownMethod(m); m == "_OTHER" {
+	if m = knownMethod(m); m == otherMethod {
 		return "HTTP"
 	}
 	return m
