@@ -128,8 +128,9 @@ func (m *meters) with(l label) metric.MeasurementOption {
 }
 
 // attemptDone records an attempt's time by what it proves about the server.
-func (m *meters) attemptDone(ctx context.Context, e ax.Event) {
-	m.service.Record(ctx, positive(e.Took), m.with(label{lane: e.Lane, owner: e.Owner, outcome: attemptOutcome(e)}))
+func (m *meters) attemptDone(ctx context.Context, l label, took time.Duration, outcome string) {
+	l.outcome = outcome
+	m.service.Record(ctx, positive(took), m.with(l))
 }
 
 // taskDone records a task's end.
