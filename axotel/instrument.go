@@ -46,6 +46,7 @@ func Instrument(cfg *ax.Config, tp trace.TracerProvider, mp metric.MeterProvider
 	if err != nil {
 		return fmt.Errorf("axotel: %w", err)
 	}
+	m.expect(cfg)
 	o := newObserver(tp, m)
 	next := cfg.Executor
 	if next == nil {

@@ -267,6 +267,30 @@ func TestMetricsHaveLowCardinality(t *testing.T) {
 	})
 }
 
+// A lane or an owner of the Config is itself, however many hosts and tenants came
+// before.
+func TestMetricsTellConfiguredNames(t *testing.T) {
+	cfg := ax.Config{
+		Lanes:   []ax.Lane{{Name: "payments", Match: []string{"pay.test"}}, {Match: []string{"mail.test"}}},
+		Budgets: map[string]ax.Budget{"checkout": {}},
+	}
+	traced(t, cfg, says(200), func(r *rig) {
+		send := func(url, owner string) {
+			_, err := r.S.Send(r.Context(), ax.Request{Method: "POST", URL: url, Owner: owner})
+			require.NoError(r, err)
+		}
+		for i := range maxNames + 1 {
+			send(fmt.Sprintf("http://h%03d.test/", i), fmt.Sprintf("tenant-%03d", i))
+		}
+		send("http://pay.test/", "checkout")
+		send("http://mail.test/", "checkout")
+		got := r.sums("ax.attempts")
+		require.Equal(r, int64(1), got["lane=payments,owner=checkout"])
+		require.Equal(r, int64(1), got["lane=mail.test,owner=checkout"])
+		require.Equal(r, int64(1), got["lane=_other,owner=_other"])
+	})
+}
+
 func TestInstrumentsHaveUnits(t *testing.T) {
 	traced(t, ax.Config{MaxConcurrent: 1}, says(200), func(r *rig) {
 		_, err := r.S.Get(r.Context(), "http://a.test/")
