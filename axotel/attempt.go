@@ -3,6 +3,7 @@ package axotel
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -160,6 +161,22 @@ func (a *attempt) end(status int, err error) {
 	a.span.End()
 }
 
+// redirected has the span describe the hop that is sent now, and tell of the one
+// before as an event.
+func (a *attempt) redirected(req *http.Request) {
+	if !a.span.IsRecording() {
+		return
+	}
+	from := []attribute.KeyValue{semconv.HTTPResponseStatusCode(req.Response.StatusCode)}
+	if r := req.Response.Request; r != nil && r.URL != nil {
+		from = append(from, urlAttributes(r.URL)...)
+	}
+	a.span.AddEvent("redirected", trace.WithAttributes(from...))
+	a.span.SetName(spanMethod(req.Method))
+	a.span.SetAttributes(methodAttributes(req.Method)...)
+	a.span.SetAttributes(urlAttributes(req.URL)...)
+}
+
 // looseLocked lets an attempt be forgotten that is over and loose, when its event
 // can be no more on its way to another task of its flight.
 func (o *observer) looseLocked(a *attempt) {
@@ -181,10 +198,19 @@ func (o *observer) looseLocked(a *attempt) {
 type attemptContext struct {
 	context.Context                 // the attempt's
 	values          context.Context // the same with the span
+	of              *attempt
 }
 
-// Value knows the span; everything else is the attempt's.
-func (c *attemptContext) Value(key any) any { return c.values.Value(key) }
+// attemptKey asks an attempt's context for its *attempt.
+type attemptKey struct{}
+
+// Value knows the attempt and its span; everything else is the attempt's.
+func (c *attemptContext) Value(key any) any {
+	if key == (attemptKey{}) && c.of != nil {
+		return c.of
+	}
+	return c.values.Value(key)
+}
 
 // AfterFunc is asked for by package context.
 func (c *attemptContext) AfterFunc(f func()) (stop func() bool) {
