@@ -126,13 +126,16 @@ func (h *handler) serveLive(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pageText spells a page as one server-sent event, line by line.
+// pageText spells a page as one server-sent event, line by line. A carriage
+// return, which an owner or an error may hold, ends a line too.
 func pageText(page []byte) []byte {
+	page = bytes.ReplaceAll(page, []byte("\r\n"), []byte("\n"))
+	page = bytes.ReplaceAll(page, []byte("\r"), []byte("\n"))
 	var b bytes.Buffer
 	b.WriteString("event: page\n")
 	for line := range bytes.Lines(page) {
 		b.WriteString("data: ")
-		b.Write(bytes.TrimRight(line, "\r\n"))
+		b.Write(bytes.TrimSuffix(line, []byte("\n")))
 		b.WriteByte('\n')
 	}
 	b.WriteByte('\n')

@@ -3,6 +3,7 @@ package axdebug_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -105,6 +106,29 @@ func TestLiveStreamIsThePageEachSecond(t *testing.T) {
 			require.Contains(t, text, "00:00:00.100 succeeded 1 GET https://api.example/a api.example – 200 · took 100 ms")
 			require.NotContains(t, text, "00:00:00.000 started")
 		}
+	})
+}
+
+// Carriage returns end lines of a stream too, wherever they come from.
+func TestLiveStreamSurvivesCarriageReturns(t *testing.T) {
+	cfg := ax.Config{MaxConcurrent: 1, Owners: &ax.Budget{MaxConcurrent: 1}, Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
+		time.Sleep(100 * time.Millisecond)
+		return nil, errors.New("550 mailbox\r\rbusy")
+	})}
+	bubble(t, cfg, axdebug.Options{}, func(t *tester) {
+		r := t.Read("/live")
+		defer r.Leave()
+		r.Take()
+		t.Submit(ax.Request{URL: "https://api.example/a", Owner: "tenant\r\n\r\nevil\r"})
+		time.Sleep(1500 * time.Millisecond)
+		page := r.Take()
+		require.NotContains(t, page, "\r")
+		require.Equal(t, len(page)-2, strings.Index(page, "\n\n"), "it is one event")
+		require.True(t, strings.HasSuffix(page, "data: </main>\n\n"))
+		text := plain(strings.ReplaceAll(page, "\ndata: ", "\n"))
+		require.Contains(t, text, "550 mailbox")
+		require.NotContains(t, text, "busy", "an error is shown as one line")
+		require.Contains(t, text, "tenant evil")
 	})
 }
 
