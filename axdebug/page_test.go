@@ -87,6 +87,18 @@ func TestBreakerCountsDown(t *testing.T) {
 	})
 }
 
+// What is parked stands out, whatever it waits for.
+func TestParkedIsNotCalm(t *testing.T) {
+	bubble(t, ax.Config{MaxConcurrent: 1}, axdebug.Options{}, func(t *tester) {
+		require.NoError(t, t.S.Pause("held.example"))
+		t.Submit(ax.Request{URL: "https://api.example/1"}, ax.Request{URL: "https://api.example/2"}, ax.Request{URL: "https://held.example/"})
+		page := t.Ask("GET", "/").Body.String()
+		require.Contains(t, page, `<span class="badge warn">parked for `)
+		require.Contains(t, page, `<span class="badge calm">queued for `)
+		require.NotContains(t, page, `<span class="badge calm">parked`)
+	})
+}
+
 func TestManyLanesStayReadable(t *testing.T) {
 	bubble(t, ax.Config{MaxQueue: ax.NoLimit, MaxConcurrent: ax.NoLimit}, axdebug.Options{}, func(t *tester) {
 		for i := range 250 {
