@@ -1,8 +1,6 @@
 package axdebug
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"github.com/axsched/ax"
@@ -49,15 +47,6 @@ func recordOf(e ax.Event) record {
 		r.Source = e.Source.String()
 	}
 	return r
-}
-
-// failedAttempt tells whether e ended an attempt as a failure: the server said
-// 5xx, or nothing. What the caller ended is none.
-func failedAttempt(e ax.Event) bool {
-	if e.Kind != ax.EventAttemptDone {
-		return false
-	}
-	return e.Status >= 500 || e.Err != nil && e.Status == 0 && !errors.Is(e.Err, context.Canceled)
 }
 
 // ring keeps the latest of what is put into it.

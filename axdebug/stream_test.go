@@ -221,6 +221,27 @@ func TestChartIsDrawnSecondBySecond(t *testing.T) {
 	})
 }
 
+// The chart's failures are those of the lanes: the caller's deadline is none, what
+// a breaker's own rule says is one, and what was before the look is not drawn.
+func TestChartCountsFailuresAsLanesDo(t *testing.T) {
+	cfg := ax.Config{Breaker: &ax.Breaker{IsFailure: func(o ax.Outcome) bool { return o.Response != nil && o.Response.StatusCode == http.StatusOK }}}
+	bubble(t, cfg, axdebug.Options{}, func(t *tester) {
+		t.Submit(ax.Request{URL: "https://api.example/"})
+		time.Sleep(time.Second)
+		t.Page("/")
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		_, err := t.S.Get(ctx, "https://api.example/")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		t.Submit(ax.Request{URL: "https://api.example/"})
+		time.Sleep(time.Second)
+		require.Equal(t, uint64(2), t.S.Stats().Lanes["api.example"].Failures)
+		page := t.Ask("GET", "/").Body.String()
+		require.Contains(t, page, `data-name="failed" data-values="0 1"`)
+	})
+}
+
 func TestLookingIsSafeFromEverywhere(t *testing.T) {
 	s, err := ax.New(nil, ax.Config{Executor: after(0, http.StatusOK), MaxQueue: ax.NoLimit})
 	require.NoError(t, err)
