@@ -99,6 +99,22 @@ func TestParkedIsNotCalm(t *testing.T) {
 	})
 }
 
+// Owners whose names are no text stay two: in JSON, where they are keys, and on the
+// page.
+func TestOwnersThatAreNoText(t *testing.T) {
+	bubble(t, ax.Config{MaxConcurrent: 1, Owners: &ax.Budget{MaxConcurrent: 1}}, axdebug.Options{}, func(t *tester) {
+		t.Page("/")
+		t.Submit(ax.Request{URL: "https://api.example/1", Owner: "a\xff"}, ax.Request{URL: "https://api.example/2", Owner: "a\xfe"})
+		owners := t.Stats()["owners"].(map[string]any)
+		require.Len(t, owners, 2)
+		require.Contains(t, owners, `a\xff`)
+		require.Contains(t, owners, `a\xfe`)
+		page := t.Page("/")
+		require.Contains(t, page, `api.example a\xfe normal`)
+		require.Contains(t, page, `submitted 1 GET https://api.example/1 api.example a\xff`)
+	})
+}
+
 func TestManyLanesStayReadable(t *testing.T) {
 	bubble(t, ax.Config{MaxQueue: ax.NoLimit, MaxConcurrent: ax.NoLimit}, axdebug.Options{}, func(t *tester) {
 		for i := range 250 {

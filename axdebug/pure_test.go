@@ -105,6 +105,14 @@ func TestSetting(t *testing.T) {
 	}
 }
 
+func TestSpelled(t *testing.T) {
+	for name, want := range map[string]string{
+		"": "", "söka": "söka", "a\xff": `a\xff`, "a\xfe": `a\xfe`, "é\xc3": `é\xc3`, "\ufffd": "\ufffd", "\ufffd\x80b": "\ufffd" + `\x80b`,
+	} {
+		require.Equal(t, want, spelled(name))
+	}
+}
+
 func TestNiceTop(t *testing.T) {
 	for n, want := range map[int]int{0: 4, 4: 4, 5: 10, 10: 10, 11: 20, 21: 50, 51: 100, 999: 1000, 1001: 2000, math.MaxInt: math.MaxInt} {
 		require.Equal(t, want, niceTop(n), n)

@@ -62,7 +62,7 @@ func queueOf(waiting []ax.Waiter, f filter, waits int, now time.Time) queueView 
 func waiterRowOf(place int, w ax.Waiter, now time.Time) waiterRow {
 	row := waiterRow{
 		Place: place, Seq: w.Seq, Method: w.Method, URL: clip(w.URL, maxURL),
-		Lane: w.Lane, Owner: w.Owner, Priority: priorityName(w.Priority),
+		Lane: w.Lane, Owner: spelled(w.Owner), Priority: priorityName(w.Priority),
 		Waited: took(now.Sub(w.Since)), Urgent: urgency(w.Rank, now), Attempt: "first", State: "queued", Tone: toneCalm,
 	}
 	if w.Attempts > 0 {

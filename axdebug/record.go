@@ -33,7 +33,7 @@ const maxURL = 400
 
 func recordOf(e ax.Event) record {
 	r := record{
-		Time: e.Time, Kind: e.Kind.String(), Seq: e.Seq, Lane: e.Lane, Owner: e.Owner, Attempt: e.Attempt,
+		Time: e.Time, Kind: e.Kind.String(), Seq: e.Seq, Lane: spelled(e.Lane), Owner: spelled(e.Owner), Attempt: e.Attempt,
 		Waited: seconds(e.Waited), Took: seconds(e.Took), Delay: seconds(e.Delay), Status: e.Status,
 		Error: errorText(e.Err, e.Task), kind: e.Kind,
 	}
