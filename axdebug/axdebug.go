@@ -13,8 +13,8 @@
 //	/resume      likewise
 //
 // Pages and streams show no user info, query values, headers or bodies. They do
-// show hosts, paths, lanes and owners, and the handler asks nobody who he is:
-// bind it to loopback, or put your own authentication in front of it.
+// show hosts, paths, lanes and owners, and the handler does not authenticate
+// anybody: bind it to loopback, or put your own authentication in front of it.
 //
 // While nobody looks it does nothing and keeps nothing, unless [Options.Record]
 // says otherwise; the first look starts the recording, which goes on for five
@@ -88,7 +88,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hd.Set("Cache-Control", "no-store")
 
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-	if h.opts.Control && (name == "pause" || name == "resume") {
+	if name == "pause" || name == "resume" {
 		h.serveControl(w, r, name)
 		return
 	}
@@ -111,9 +111,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.serve(w, r)
 			return
 		}
-		h.fail(w, r, http.StatusNotFound, "There is no such page.")
+		h.fail(w, r, http.StatusNotFound, noSuchPage)
 	}
 }
+
+const noSuchPage = "There is no such page. The one to look at ends in a slash, " +
+	"as does the pattern that the handler is mounted at."
 
 // fail answers with a page for people and with a line for programs.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, status int, why string) {

@@ -8,6 +8,15 @@ const maxForm = 8 << 10
 // serveControl pauses or resumes one lane, or all. A form of the page is sent
 // back to it, a program gets 204.
 func (h *handler) serveControl(w http.ResponseWriter, r *http.Request, verb string) {
+	if !h.opts.Control {
+		status := http.StatusNotFound
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			status = http.StatusMethodNotAllowed
+		}
+		h.fail(w, r, status, "Nothing can be changed here: axdebug.Options.Control is off.")
+		return
+	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")
 		h.fail(w, r, http.StatusMethodNotAllowed, "Lanes are paused and resumed by POST.")

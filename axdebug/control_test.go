@@ -20,7 +20,9 @@ func TestControlIsOffByDefault(t *testing.T) {
 		require.NotContains(t, page, "data-control")
 		for _, target := range []string{"/pause", "/resume"} {
 			require.Equal(t, http.StatusNotFound, t.Ask("GET", target).Code)
-			require.Equal(t, http.StatusMethodNotAllowed, t.post(target, "api").Code)
+			w := t.post(target, "api")
+			require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+			require.Equal(t, "Nothing can be changed here: axdebug.Options.Control is off.\n", w.Body.String())
 		}
 		require.False(t, t.S.Stats().Lanes["api"].Paused)
 	})

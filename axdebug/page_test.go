@@ -230,9 +230,9 @@ func TestProblemsArePagesForPeople(t *testing.T) {
 	bubble(t, ax.Config{}, axdebug.Options{Title: "Shop"}, func(t *tester) {
 		w := t.Ask("GET", "/nowhere", "Accept", "text/html,*/*")
 		require.Equal(t, http.StatusNotFound, w.Code)
-		require.Contains(t, plain(w.Body.String()), "Not Found 404 There is no such page. Back to Shop")
+		require.Contains(t, plain(w.Body.String()), "Not Found 404 There is no such page. The one to look at ends in a slash, as does the pattern that the handler is mounted at. Back to Shop")
 		w = t.Ask("GET", "/nowhere")
-		require.Equal(t, "There is no such page.\n", w.Body.String())
+		require.Equal(t, "There is no such page. The one to look at ends in a slash, as does the pattern that the handler is mounted at.\n", w.Body.String())
 		w = t.Ask("DELETE", "/")
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code)
 		require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
