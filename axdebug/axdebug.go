@@ -24,6 +24,7 @@ package axdebug
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/axsched/ax"
@@ -38,6 +39,11 @@ type Options struct {
 	// programs that reach the handler can. False: nothing can be changed
 	// through the handler.
 	Control bool
+	// Hosts are the names, without port, under which Control may be reached beside
+	// localhost and IP addresses: a page of another site can point its own name at
+	// this machine, and is then of the same origin. nil = over loopback none, from
+	// elsewhere any; behind a proxy on this machine that passes the Host on, name it.
+	Hosts []string
 	// Record keeps the latest events and the chart also while nobody looks, so
 	// that who comes late sees what led to it. It costs about a microsecond an
 	// event and a Stats a second while there is work.
@@ -50,6 +56,7 @@ func Handler(s *ax.Scheduler) http.Handler { return HandlerWith(s, Options{}) }
 
 // HandlerWith is Handler with options.
 func HandlerWith(s *ax.Scheduler, o Options) http.Handler {
+	o.Hosts = slices.Clone(o.Hosts)
 	if o.Title == "" {
 		o.Title = "ax"
 	}

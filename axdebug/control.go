@@ -1,6 +1,12 @@
 package axdebug
 
-import "net/http"
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // maxForm bounds what is read of a control's form, in bytes: a lane's name.
 const maxForm = 8 << 10
@@ -26,6 +32,10 @@ func (h *handler) serveControl(w http.ResponseWriter, r *http.Request, verb stri
 		h.fail(w, r, http.StatusForbidden, "The request came from another site and was not followed.")
 		return
 	}
+	if !h.known(r) {
+		h.fail(w, r, http.StatusForbidden, "The request was not followed: axdebug.Options.Hosts does not list the name that it was sent to.")
+		return
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil || !r.PostForm.Has("lane") {
 		h.fail(w, r, http.StatusBadRequest, "The form must name a lane; an empty name is all of them.")
@@ -45,4 +55,33 @@ func (h *handler) serveControl(w http.ResponseWriter, r *http.Request, verb stri
 	}
 	w.Header().Set("Location", "./")
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// known tells whether a control was sent to a name that is this handler's, and not
+// to one of another site that leads here (DNS rebinding). An address is nobody's
+// name. Without Options.Hosts only requests over loopback are told apart: who listens
+// to others has a name.
+func (h *handler) known(r *http.Request) bool {
+	if h.opts.Hosts == nil && !overLoopback(r.RemoteAddr) {
+		return true
+	}
+	host := strings.TrimSuffix(hostOf(r.Host), ".")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return strings.EqualFold(host, "localhost") ||
+		slices.ContainsFunc(h.opts.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
+}
+
+// hostOf is a Host header without its port and brackets.
+func hostOf(authority string) string {
+	if host, _, err := net.SplitHostPort(authority); err == nil {
+		return host
+	}
+	return strings.Trim(authority, "[]")
+}
+
+func overLoopback(remote string) bool {
+	at, err := netip.ParseAddrPort(remote)
+	return err == nil && at.Addr().Unmap().IsLoopback()
 }
