@@ -79,6 +79,7 @@ type handler struct {
 	pages  *pages
 	assets map[string]asset
 	origin *http.CrossOriginProtection
+	live   renderings
 }
 
 // contentPolicy lets the page load nothing but its own files, and nobody frame

@@ -142,6 +142,31 @@ func TestChart(t *testing.T) {
 	require.Zero(t, c.points(at(2000))[0].failed, "old slots are empty")
 }
 
+func TestRenderingIsShared(t *testing.T) {
+	var rs renderings
+	made := 0
+	render := func(f filter) []byte {
+		made++
+		return []byte(f.Lane)
+	}
+	a, leaveA := rs.join(filter{Lane: "x"})
+	b, leaveB := rs.join(filter{Lane: "x"})
+	c, leaveC := rs.join(filter{Lane: "y"})
+	start := time.Now()
+	require.Equal(t, "x", string(a.since(start, render)))
+	require.Equal(t, "x", string(b.since(start, render)))
+	require.Equal(t, 1, made)
+	require.Equal(t, "y", string(c.since(start, render)))
+	require.Equal(t, 2, made)
+	b.since(time.Now().Add(time.Hour), render)
+	require.Equal(t, 3, made, "it was too old")
+	leaveA()
+	require.Len(t, rs.all, 2)
+	leaveB()
+	leaveC()
+	require.Empty(t, rs.all)
+}
+
 func TestRing(t *testing.T) {
 	r := ring[int]{size: 3}
 	var lost int

@@ -109,6 +109,38 @@ func TestLiveStreamIsThePageEachSecond(t *testing.T) {
 	})
 }
 
+// However many read /live, the page is made once a second for each filter; each
+// begins with one of its own.
+func TestLiveStreamIsMadeOnceForAll(t *testing.T) {
+	cfg := ax.Config{Executor: after(0, http.StatusBadGateway), Breaker: &ax.Breaker{Window: 1, OpenFor: time.Hour}}
+	bubble(t, cfg, axdebug.Options{}, func(t *tester) {
+		t.Submit(ax.Request{URL: "https://api.example/"})
+		made := map[string]bool{} // the countdown tells one rendering from the next
+		var all []*reader
+		take := func() {
+			for _, r := range all {
+				for _, left := range countdowns.FindAllString(r.Take(), -1) {
+					made[left] = true
+				}
+			}
+		}
+		for range 5 {
+			r := t.Read("/live")
+			defer r.Leave()
+			all = append(all, r)
+			time.Sleep(150 * time.Millisecond)
+		}
+		take()
+		require.Len(t, made, 5)
+		clear(made)
+		time.Sleep(4 * time.Second)
+		take()
+		require.Contains(t, []int{4, 5}, len(made), "at the edges one more")
+	})
+}
+
+var countdowns = regexp.MustCompile(`data-ms="\d+"`)
+
 // Carriage returns end lines of a stream too, wherever they come from.
 func TestLiveStreamSurvivesCarriageReturns(t *testing.T) {
 	cfg := ax.Config{MaxConcurrent: 1, Owners: &ax.Budget{MaxConcurrent: 1}, Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
