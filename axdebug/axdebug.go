@@ -13,8 +13,8 @@
 //	/resume      likewise
 //
 // Pages and streams show no user info, query values, headers or bodies. They do
-// show hosts, paths, lanes and owners, and the handler asks nobody who he is:
-// bind it to loopback, or put your own authentication in front of it.
+// show hosts, paths, lanes and owners, and the handler does not authenticate
+// anybody: bind it to loopback, or put your own authentication in front of it.
 //
 // While nobody looks it does nothing and keeps nothing, unless [Options.Record]
 // says otherwise; the first look starts the recording, which goes on for five
@@ -24,6 +24,7 @@ package axdebug
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/axsched/ax"
@@ -38,6 +39,11 @@ type Options struct {
 	// programs that reach the handler can. False: nothing can be changed
 	// through the handler.
 	Control bool
+	// Hosts are the names, without port, under which Control may be reached beside
+	// localhost and IP addresses: a page of another site can point its own name at
+	// this machine, and is then of the same origin. nil = over loopback none, from
+	// elsewhere any; behind a proxy on this machine that passes the Host on, name it.
+	Hosts []string
 	// Record keeps the latest events and the chart also while nobody looks, so
 	// that who comes late sees what led to it. It costs about a microsecond an
 	// event and a Stats a second while there is work.
@@ -50,6 +56,7 @@ func Handler(s *ax.Scheduler) http.Handler { return HandlerWith(s, Options{}) }
 
 // HandlerWith is Handler with options.
 func HandlerWith(s *ax.Scheduler, o Options) http.Handler {
+	o.Hosts = slices.Clone(o.Hosts)
 	if o.Title == "" {
 		o.Title = "ax"
 	}
@@ -72,6 +79,7 @@ type handler struct {
 	pages  *pages
 	assets map[string]asset
 	origin *http.CrossOriginProtection
+	live   renderings
 }
 
 // contentPolicy lets the page load nothing but its own files, and nobody frame
@@ -88,7 +96,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hd.Set("Cache-Control", "no-store")
 
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-	if h.opts.Control && (name == "pause" || name == "resume") {
+	if name == "pause" || name == "resume" {
 		h.serveControl(w, r, name)
 		return
 	}
@@ -111,9 +119,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.serve(w, r)
 			return
 		}
-		h.fail(w, r, http.StatusNotFound, "There is no such page.")
+		h.fail(w, r, http.StatusNotFound, noSuchPage)
 	}
 }
+
+const noSuchPage = "There is no such page. The one to look at ends in a slash, " +
+	"as does the pattern that the handler is mounted at."
 
 // fail answers with a page for people and with a line for programs.
 func (h *handler) fail(w http.ResponseWriter, r *http.Request, status int, why string) {

@@ -1,6 +1,12 @@
 package axdebug
 
-import "net/http"
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // maxForm bounds what is read of a control's form, in bytes: a lane's name.
 const maxForm = 8 << 10
@@ -8,6 +14,15 @@ const maxForm = 8 << 10
 // serveControl pauses or resumes one lane, or all. A form of the page is sent
 // back to it, a program gets 204.
 func (h *handler) serveControl(w http.ResponseWriter, r *http.Request, verb string) {
+	if !h.opts.Control {
+		status := http.StatusNotFound
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			status = http.StatusMethodNotAllowed
+		}
+		h.fail(w, r, status, "Nothing can be changed here: axdebug.Options.Control is off.")
+		return
+	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")
 		h.fail(w, r, http.StatusMethodNotAllowed, "Lanes are paused and resumed by POST.")
@@ -15,6 +30,10 @@ func (h *handler) serveControl(w http.ResponseWriter, r *http.Request, verb stri
 	}
 	if err := h.origin.Check(r); err != nil {
 		h.fail(w, r, http.StatusForbidden, "The request came from another site and was not followed.")
+		return
+	}
+	if !h.known(r) {
+		h.fail(w, r, http.StatusForbidden, "The request was not followed: axdebug.Options.Hosts does not list the name that it was sent to.")
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -36,4 +55,33 @@ func (h *handler) serveControl(w http.ResponseWriter, r *http.Request, verb stri
 	}
 	w.Header().Set("Location", "./")
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// known tells whether a control was sent to a name that is this handler's, and not
+// to one of another site that leads here (DNS rebinding). An address is nobody's
+// name. Without Options.Hosts only requests over loopback are told apart: who listens
+// to others has a name.
+func (h *handler) known(r *http.Request) bool {
+	if h.opts.Hosts == nil && !overLoopback(r.RemoteAddr) {
+		return true
+	}
+	host := strings.TrimSuffix(hostOf(r.Host), ".")
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return strings.EqualFold(host, "localhost") ||
+		slices.ContainsFunc(h.opts.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
+}
+
+// hostOf is a Host header without its port and brackets.
+func hostOf(authority string) string {
+	if host, _, err := net.SplitHostPort(authority); err == nil {
+		return host
+	}
+	return strings.Trim(authority, "[]")
+}
+
+func overLoopback(remote string) bool {
+	at, err := netip.ParseAddrPort(remote)
+	return err == nil && at.Addr().Unmap().IsLoopback()
 }

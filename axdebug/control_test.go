@@ -20,7 +20,9 @@ func TestControlIsOffByDefault(t *testing.T) {
 		require.NotContains(t, page, "data-control")
 		for _, target := range []string{"/pause", "/resume"} {
 			require.Equal(t, http.StatusNotFound, t.Ask("GET", target).Code)
-			require.Equal(t, http.StatusMethodNotAllowed, t.post(target, "api").Code)
+			w := t.post(target, "api")
+			require.Equal(t, http.StatusMethodNotAllowed, w.Code)
+			require.Equal(t, "Nothing can be changed here: axdebug.Options.Control is off.\n", w.Body.String())
 		}
 		require.False(t, t.S.Stats().Lanes["api"].Paused)
 	})
@@ -69,6 +71,48 @@ func TestControlRefusesOtherSites(t *testing.T) {
 			bubble(t, lanes, axdebug.Options{Control: true}, func(t *tester) {
 				require.Equal(t, tt.want, t.post("/pause", "api", tt.header...).Code)
 				require.Equal(t, tt.want == http.StatusNoContent, t.S.Stats().Lanes["api"].Paused)
+			})
+		})
+	}
+}
+
+// A page of another site whose name was made to lead here is of the same origin.
+func TestControlRefusesOtherNames(t *testing.T) {
+	const loopback, elsewhere = "127.0.0.1:5000", "192.0.2.1:5000"
+	for _, tt := range []struct {
+		host, remote string
+		hosts        []string
+		want         int
+	}{
+		{"evil.example:6060", loopback, nil, http.StatusForbidden},
+		{"evil.example", "[::1]:5000", nil, http.StatusForbidden},
+		{"evil.example", "[::ffff:127.0.0.1]:5000", nil, http.StatusForbidden},
+		{"localhost:6060", loopback, nil, http.StatusNoContent},
+		{"LOCALHOST.", loopback, nil, http.StatusNoContent},
+		{"127.0.0.1:6060", loopback, nil, http.StatusNoContent},
+		{"[::1]:6060", "[::1]:5000", nil, http.StatusNoContent},
+		{"[::1]", "[::1]:5000", nil, http.StatusNoContent},
+		{"debug.corp.example", elsewhere, nil, http.StatusNoContent},
+		{"debug.corp.example", "@", nil, http.StatusNoContent}, // a Unix socket
+		{"debug.corp.example", loopback, []string{"debug.corp.example"}, http.StatusNoContent},
+		{"Debug.corp.example:443", elsewhere, []string{"debug.corp.example"}, http.StatusNoContent},
+		{"evil.example", elsewhere, []string{"debug.corp.example"}, http.StatusForbidden},
+		{"evil.example", elsewhere, []string{}, http.StatusForbidden},
+		{"10.0.0.7:6060", elsewhere, []string{"debug.corp.example"}, http.StatusNoContent},
+	} {
+		t.Run(tt.host+" from "+tt.remote, func(t *testing.T) {
+			bubble(t, lanes, axdebug.Options{Control: true, Hosts: tt.hosts}, func(t *tester) {
+				r := httptest.NewRequest("POST", "/pause", strings.NewReader("lane=api"))
+				r.Host, r.RemoteAddr = tt.host, tt.remote
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				r.Header.Set("Origin", "http://"+tt.host)
+				w := httptest.NewRecorder()
+				t.H.ServeHTTP(w, r)
+				require.Equal(t, tt.want, w.Code, w.Body)
+				require.Equal(t, tt.want == http.StatusNoContent, t.S.Stats().Lanes["api"].Paused)
+				if tt.want == http.StatusForbidden {
+					require.Contains(t, w.Body.String(), "axdebug.Options.Hosts")
+				}
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/axsched/ax"
 )
@@ -82,6 +83,23 @@ func size(n int64) string {
 		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 	}
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// spelled is name as text: bytes that are not UTF-8, which JSON and HTML would make
+// all the same, are told apart by their value.
+func spelled(name string) string {
+	if utf8.ValidString(name) {
+		return name
+	}
+	var b strings.Builder
+	for i, r := range name {
+		if _, n := utf8.DecodeRuneInString(name[i:]); r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, name[i])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 // plural is "1 lane", "2 lanes".

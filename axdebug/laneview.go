@@ -124,7 +124,7 @@ func ownerRows(st ax.Stats) (rows []ownerRow, hidden string) {
 	slices.Sort(names)
 	for _, name := range names {
 		o := st.Owners[name]
-		rows = append(rows, ownerRow{name, number(o.Active), number(o.Queued), number(o.Started), number(o.Over)})
+		rows = append(rows, ownerRow{spelled(name), number(o.Active), number(o.Queued), number(o.Started), number(o.Over)})
 	}
 	return rows, hidden
 }

@@ -87,6 +87,34 @@ func TestBreakerCountsDown(t *testing.T) {
 	})
 }
 
+// What is parked stands out, whatever it waits for.
+func TestParkedIsNotCalm(t *testing.T) {
+	bubble(t, ax.Config{MaxConcurrent: 1}, axdebug.Options{}, func(t *tester) {
+		require.NoError(t, t.S.Pause("held.example"))
+		t.Submit(ax.Request{URL: "https://api.example/1"}, ax.Request{URL: "https://api.example/2"}, ax.Request{URL: "https://held.example/"})
+		page := t.Ask("GET", "/").Body.String()
+		require.Contains(t, page, `<span class="badge warn">parked for `)
+		require.Contains(t, page, `<span class="badge calm">queued for `)
+		require.NotContains(t, page, `<span class="badge calm">parked`)
+	})
+}
+
+// Owners whose names are no text stay two: in JSON, where they are keys, and on the
+// page.
+func TestOwnersThatAreNoText(t *testing.T) {
+	bubble(t, ax.Config{MaxConcurrent: 1, Owners: &ax.Budget{MaxConcurrent: 1}}, axdebug.Options{}, func(t *tester) {
+		t.Page("/")
+		t.Submit(ax.Request{URL: "https://api.example/1", Owner: "a\xff"}, ax.Request{URL: "https://api.example/2", Owner: "a\xfe"})
+		owners := t.Stats()["owners"].(map[string]any)
+		require.Len(t, owners, 2)
+		require.Contains(t, owners, `a\xff`)
+		require.Contains(t, owners, `a\xfe`)
+		page := t.Page("/")
+		require.Contains(t, page, `api.example a\xfe normal`)
+		require.Contains(t, page, `submitted 1 GET https://api.example/1 api.example a\xff`)
+	})
+}
+
 func TestManyLanesStayReadable(t *testing.T) {
 	bubble(t, ax.Config{MaxQueue: ax.NoLimit, MaxConcurrent: ax.NoLimit}, axdebug.Options{}, func(t *tester) {
 		for i := range 250 {
@@ -202,9 +230,9 @@ func TestProblemsArePagesForPeople(t *testing.T) {
 	bubble(t, ax.Config{}, axdebug.Options{Title: "Shop"}, func(t *tester) {
 		w := t.Ask("GET", "/nowhere", "Accept", "text/html,*/*")
 		require.Equal(t, http.StatusNotFound, w.Code)
-		require.Contains(t, plain(w.Body.String()), "Not Found 404 There is no such page. Back to Shop")
+		require.Contains(t, plain(w.Body.String()), "Not Found 404 There is no such page. The one to look at ends in a slash, as does the pattern that the handler is mounted at. Back to Shop")
 		w = t.Ask("GET", "/nowhere")
-		require.Equal(t, "There is no such page.\n", w.Body.String())
+		require.Equal(t, "There is no such page. The one to look at ends in a slash, as does the pattern that the handler is mounted at.\n", w.Body.String())
 		w = t.Ask("DELETE", "/")
 		require.Equal(t, http.StatusMethodNotAllowed, w.Code)
 		require.Equal(t, "GET, HEAD", w.Header().Get("Allow"))

@@ -105,6 +105,14 @@ func TestSetting(t *testing.T) {
 	}
 }
 
+func TestSpelled(t *testing.T) {
+	for name, want := range map[string]string{
+		"": "", "söka": "söka", "a\xff": `a\xff`, "a\xfe": `a\xfe`, "é\xc3": `é\xc3`, "\ufffd": "\ufffd", "\ufffd\x80b": "\ufffd" + `\x80b`,
+	} {
+		require.Equal(t, want, spelled(name))
+	}
+}
+
 func TestNiceTop(t *testing.T) {
 	for n, want := range map[int]int{0: 4, 4: 4, 5: 10, 10: 10, 11: 20, 21: 50, 51: 100, 999: 1000, 1001: 2000, math.MaxInt: math.MaxInt} {
 		require.Equal(t, want, niceTop(n), n)
@@ -132,6 +140,31 @@ func TestChart(t *testing.T) {
 	require.Equal(t, second{at: at(1).Unix()}, points[0], "the slot of second 0 was used again")
 	require.Equal(t, 5, points[299].active)
 	require.Zero(t, c.points(at(2000))[0].failed, "old slots are empty")
+}
+
+func TestRenderingIsShared(t *testing.T) {
+	var rs renderings
+	made := 0
+	render := func(f filter) []byte {
+		made++
+		return []byte(f.Lane)
+	}
+	a, leaveA := rs.join(filter{Lane: "x"})
+	b, leaveB := rs.join(filter{Lane: "x"})
+	c, leaveC := rs.join(filter{Lane: "y"})
+	start := time.Now()
+	require.Equal(t, "x", string(a.since(start, render)))
+	require.Equal(t, "x", string(b.since(start, render)))
+	require.Equal(t, 1, made)
+	require.Equal(t, "y", string(c.since(start, render)))
+	require.Equal(t, 2, made)
+	b.since(time.Now().Add(time.Hour), render)
+	require.Equal(t, 3, made, "it was too old")
+	leaveA()
+	require.Len(t, rs.all, 2)
+	leaveB()
+	leaveC()
+	require.Empty(t, rs.all)
 }
 
 func TestRing(t *testing.T) {

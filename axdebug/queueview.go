@@ -28,6 +28,7 @@ type waiterRow struct {
 	Method, URL                    string
 	Lane, Owner, Priority          string
 	Waited, Urgent, Attempt, State string
+	Tone                           tone // of State
 }
 
 // queueOf shows of the best-ranked waiters those that f lets through. waits is
@@ -61,14 +62,14 @@ func queueOf(waiting []ax.Waiter, f filter, waits int, now time.Time) queueView 
 func waiterRowOf(place int, w ax.Waiter, now time.Time) waiterRow {
 	row := waiterRow{
 		Place: place, Seq: w.Seq, Method: w.Method, URL: clip(w.URL, maxURL),
-		Lane: w.Lane, Owner: w.Owner, Priority: priorityName(w.Priority),
-		Waited: took(now.Sub(w.Since)), Urgent: urgency(w.Rank, now), Attempt: "first", State: "queued",
+		Lane: w.Lane, Owner: spelled(w.Owner), Priority: priorityName(w.Priority),
+		Waited: took(now.Sub(w.Since)), Urgent: urgency(w.Rank, now), Attempt: "first", State: "queued", Tone: toneCalm,
 	}
 	if w.Attempts > 0 {
 		row.Attempt = "retry " + strconv.Itoa(w.Attempts)
 	}
 	if w.Parked {
-		row.State = "parked"
+		row.State, row.Tone = "parked", toneWarn
 	}
 	if what, _, ok := strings.Cut(w.For, ": "); ok {
 		row.State += " for " + what

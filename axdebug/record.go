@@ -1,8 +1,6 @@
 package axdebug
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"github.com/axsched/ax"
@@ -35,7 +33,7 @@ const maxURL = 400
 
 func recordOf(e ax.Event) record {
 	r := record{
-		Time: e.Time, Kind: e.Kind.String(), Seq: e.Seq, Lane: e.Lane, Owner: e.Owner, Attempt: e.Attempt,
+		Time: e.Time, Kind: e.Kind.String(), Seq: e.Seq, Lane: spelled(e.Lane), Owner: spelled(e.Owner), Attempt: e.Attempt,
 		Waited: seconds(e.Waited), Took: seconds(e.Took), Delay: seconds(e.Delay), Status: e.Status,
 		Error: errorText(e.Err, e.Task), kind: e.Kind,
 	}
@@ -49,15 +47,6 @@ func recordOf(e ax.Event) record {
 		r.Source = e.Source.String()
 	}
 	return r
-}
-
-// failedAttempt tells whether e ended an attempt as a failure: the server said
-// 5xx, or nothing. What the caller ended is none.
-func failedAttempt(e ax.Event) bool {
-	if e.Kind != ax.EventAttemptDone {
-		return false
-	}
-	return e.Status >= 500 || e.Err != nil && e.Status == 0 && !errors.Is(e.Err, context.Canceled)
 }
 
 // ring keeps the latest of what is put into it.

@@ -45,7 +45,9 @@ func errorText(err error, t *ax.Task) string {
 		u := strings.TrimRight(found, ".,:;)") // the sentence's, not the URL's
 		return redactURL(u) + found[len(u):]
 	})
-	text, _, _ = strings.Cut(text, "\n")
+	if i := strings.IndexAny(text, "\r\n"); i >= 0 {
+		text = text[:i]
+	}
 	return strings.Clone(clip(text, maxError)) // what is kept must not hold on to a long text
 }
 

@@ -128,14 +128,14 @@ func (h *handler) stats(now time.Time) statsJSON {
 		out.Dedupe.HitRate = float64(st.Coalesced+st.WindowHits) / float64(st.Submitted)
 	}
 	for name, l := range st.Lanes {
-		out.Lanes[name] = laneOf(l)
+		out.Lanes[spelled(name)] = laneOf(l)
 	}
 	for name, o := range st.Owners {
-		out.Owners[name] = ownerJSON{Active: o.Active, Queued: o.Queued, Started: o.Started, Over: o.Over, Would: wouldOf(o.Would)}
+		out.Owners[spelled(name)] = ownerJSON{Active: o.Active, Queued: o.Queued, Started: o.Started, Over: o.Over, Would: wouldOf(o.Would)}
 	}
 	for _, x := range h.s.Waiting(shownWaiters) {
 		out.Waiting = append(out.Waiting, waiterJSON{
-			Seq: x.Seq, Lane: x.Lane, Owner: x.Owner, Method: x.Method, URL: x.URL,
+			Seq: x.Seq, Lane: spelled(x.Lane), Owner: spelled(x.Owner), Method: x.Method, URL: x.URL,
 			Priority: int(x.Priority), Since: x.Since, Attempts: x.Attempts, Parked: x.Parked, For: x.For,
 		})
 	}

@@ -114,25 +114,36 @@ func (h *handler) serveLive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
-	f := filterOf(r.URL.Query())
+	page, leave := h.live.join(filterOf(r.URL.Query()))
+	defer leave()
+	oldest := time.Now() // who has just changed something is not shown what was before
 	for {
-		var page bytes.Buffer
-		if err := h.pages.content(&page, h.view(f)); err != nil {
-			panic("axdebug: " + err.Error()) // the template is embedded and its data is ours
-		}
-		if out.send(pageText(page.Bytes())) != nil || !pause(r, livePause) {
+		if out.send(page.since(oldest, h.livePage)) != nil || !pause(r, livePause) {
 			return
 		}
+		oldest = time.Now().Add(-livePause + 1) // what has been rendered since the last one
 	}
 }
 
-// pageText spells a page as one server-sent event, line by line.
+// livePage is one event of /live.
+func (h *handler) livePage(f filter) []byte {
+	var page bytes.Buffer
+	if err := h.pages.content(&page, h.view(f)); err != nil {
+		panic("axdebug: " + err.Error()) // the template is embedded and its data is ours
+	}
+	return pageText(page.Bytes())
+}
+
+// pageText spells a page as one server-sent event, line by line. A carriage
+// return, which an owner or an error may hold, ends a line too.
 func pageText(page []byte) []byte {
+	page = bytes.ReplaceAll(page, []byte("\r\n"), []byte("\n"))
+	page = bytes.ReplaceAll(page, []byte("\r"), []byte("\n"))
 	var b bytes.Buffer
 	b.WriteString("event: page\n")
 	for line := range bytes.Lines(page) {
 		b.WriteString("data: ")
-		b.Write(bytes.TrimRight(line, "\r\n"))
+		b.Write(bytes.TrimSuffix(line, []byte("\n")))
 		b.WriteByte('\n')
 	}
 	b.WriteByte('\n')

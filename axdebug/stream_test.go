@@ -3,6 +3,7 @@ package axdebug_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -108,6 +109,61 @@ func TestLiveStreamIsThePageEachSecond(t *testing.T) {
 	})
 }
 
+// However many read /live, the page is made once a second for each filter; each
+// begins with one of its own.
+func TestLiveStreamIsMadeOnceForAll(t *testing.T) {
+	cfg := ax.Config{Executor: after(0, http.StatusBadGateway), Breaker: &ax.Breaker{Window: 1, OpenFor: time.Hour}}
+	bubble(t, cfg, axdebug.Options{}, func(t *tester) {
+		t.Submit(ax.Request{URL: "https://api.example/"})
+		made := map[string]bool{} // the countdown tells one rendering from the next
+		var all []*reader
+		take := func() {
+			for _, r := range all {
+				for _, left := range countdowns.FindAllString(r.Take(), -1) {
+					made[left] = true
+				}
+			}
+		}
+		for range 5 {
+			r := t.Read("/live")
+			defer r.Leave()
+			all = append(all, r)
+			time.Sleep(150 * time.Millisecond)
+		}
+		take()
+		require.Len(t, made, 5)
+		clear(made)
+		time.Sleep(4 * time.Second)
+		take()
+		require.Contains(t, []int{4, 5}, len(made), "at the edges one more")
+	})
+}
+
+var countdowns = regexp.MustCompile(`data-ms="\d+"`)
+
+// Carriage returns end lines of a stream too, wherever they come from.
+func TestLiveStreamSurvivesCarriageReturns(t *testing.T) {
+	cfg := ax.Config{MaxConcurrent: 1, Owners: &ax.Budget{MaxConcurrent: 1}, Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) {
+		time.Sleep(100 * time.Millisecond)
+		return nil, errors.New("550 mailbox\r\rbusy")
+	})}
+	bubble(t, cfg, axdebug.Options{}, func(t *tester) {
+		r := t.Read("/live")
+		defer r.Leave()
+		r.Take()
+		t.Submit(ax.Request{URL: "https://api.example/a", Owner: "tenant\r\n\r\nevil\r"})
+		time.Sleep(1500 * time.Millisecond)
+		page := r.Take()
+		require.NotContains(t, page, "\r")
+		require.Equal(t, len(page)-2, strings.Index(page, "\n\n"), "it is one event")
+		require.True(t, strings.HasSuffix(page, "data: </main>\n\n"))
+		text := plain(strings.ReplaceAll(page, "\ndata: ", "\n"))
+		require.Contains(t, text, "550 mailbox")
+		require.NotContains(t, text, "busy", "an error is shown as one line")
+		require.Contains(t, text, "tenant evil")
+	})
+}
+
 func TestStreamsAreBounded(t *testing.T) {
 	bubble(t, ax.Config{}, axdebug.Options{}, func(t *tester) {
 		var all []*reader
@@ -194,6 +250,27 @@ func TestChartIsDrawnSecondBySecond(t *testing.T) {
 		require.True(t, strings.Contains(page, `points="295,50 296,75 297,75 298,100 299,100"`))
 		require.True(t, strings.Contains(page,
 			`aria-label="Tasks at once over the last five minutes. Latest: active 0, queued 0, parked 0. Scale 0 to 4."`))
+	})
+}
+
+// The chart's failures are those of the lanes: the caller's deadline is none, what
+// a breaker's own rule says is one, and what was before the look is not drawn.
+func TestChartCountsFailuresAsLanesDo(t *testing.T) {
+	cfg := ax.Config{Breaker: &ax.Breaker{IsFailure: func(o ax.Outcome) bool { return o.Response != nil && o.Response.StatusCode == http.StatusOK }}}
+	bubble(t, cfg, axdebug.Options{}, func(t *tester) {
+		t.Submit(ax.Request{URL: "https://api.example/"})
+		time.Sleep(time.Second)
+		t.Page("/")
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		_, err := t.S.Get(ctx, "https://api.example/")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		t.Submit(ax.Request{URL: "https://api.example/"})
+		time.Sleep(time.Second)
+		require.Equal(t, uint64(2), t.S.Stats().Lanes["api.example"].Failures)
+		page := t.Ask("GET", "/").Body.String()
+		require.Contains(t, page, `data-name="failed" data-values="0 1"`)
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,13 +32,28 @@ const (
 
 // taskAttributes describe what is to be sent, without its secrets.
 func taskAttributes(t *ax.Task) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(knownMethod(t.Method()))}
 	u, err := url.Parse(t.URL())
 	if err != nil { // of TaskFrom: a URL that has no text form
-		return attrs
+		return methodAttributes(t.Method())
 	}
+	return append(methodAttributes(t.Method()), urlAttributes(u)...)
+}
+
+// methodAttributes are the method, and how it was spelled if it is none of the
+// known ones.
+func methodAttributes(m string) []attribute.KeyValue {
+	known := knownMethod(m)
+	attrs := []attribute.KeyValue{semconv.HTTPRequestMethodKey.String(known)}
+	if known == otherMethod {
+		attrs = append(attrs, semconv.HTTPRequestMethodOriginal(m))
+	}
+	return attrs
+}
+
+// urlAttributes describe where u leads, without its secrets.
+func urlAttributes(u *url.URL) []attribute.KeyValue {
 	full := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	attrs = append(attrs, semconv.URLFull(full.String()), semconv.ServerAddress(u.Hostname()))
+	attrs := []attribute.KeyValue{semconv.URLFull(full.String()), semconv.ServerAddress(u.Hostname())}
 	if port := portOf(u); port > 0 {
 		attrs = append(attrs, semconv.ServerPort(port))
 	}
@@ -57,6 +74,9 @@ func portOf(u *url.URL) int {
 	return 0
 }
 
+// otherMethod stands for all methods that are not known.
+const otherMethod = "_OTHER"
+
 // knownMethod keeps the cardinality of methods low, as the semantic conventions
 // ask.
 func knownMethod(m string) string {
@@ -65,29 +85,76 @@ func knownMethod(m string) string {
 		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
 		return m
 	}
-	return "_OTHER"
+	return otherMethod
 }
 
 // spanMethod is the name of a span for a request.
 func spanMethod(m string) string {
-	if m = knownMethod(m); m == "_OTHER" {
+	if m = knownMethod(m); m == otherMethod {
 		return "HTTP"
 	}
 	return m
 }
 
-// attemptOutcome is what an attempt proves about the server: "success",
-// "failure", or "neutral" if the caller or ax itself ended it.
-func attemptOutcome(e ax.Event) string {
+// attemptOutcome is what an attempt proves about the server by what it came to:
+// "success", "failure", or "neutral" if its caller, ax, or the caller's side of
+// the request ended it. ctx is the caller's. It is the scheduler's own rule as
+// far as errors tell it; a Breaker.IsFailure is not asked.
+func attemptOutcome(ctx context.Context, status int, err error) string {
 	switch {
-	case e.Err == nil && e.Status < 500:
+	case err == nil && status < 500:
 		return "success"
-	case e.Err == nil:
+	case err == nil, attemptTimedOut(err):
 		return "failure"
-	case errors.Is(e.Err, context.Canceled) || isRefusal(e.Err):
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return "neutral"
+	case isRefusal(err), errors.Is(err, ax.ErrNotReplayable), errors.Is(err, errAborted), ownFault(err):
 		return "neutral"
 	}
 	return "failure"
+}
+
+// attemptTimedOut tells the end by AttemptTimeout, which is a deadline like the
+// caller's, but the server's failure.
+func attemptTimedOut(err error) bool {
+	return somewhere(err, func(err error) bool { return fmt.Sprintf("%T", err) == "*ax.attemptTimeoutError" })
+}
+
+// ownFault tells the errors that the server has no part in: of Prepare, of the
+// request's own body, of a CheckRedirect, of a request that cannot be sent, and a
+// panic. Most have no name outside of ax, but a Go type.
+func ownFault(err error) bool {
+	return somewhere(err, func(err error) bool {
+		switch fmt.Sprintf("%T", err) {
+		case "*ax.PanicError", "*ax.prepareError", "*ax.bodyError":
+			return true
+		case "*ax.clientError":
+			return flagged(err, "own")
+		case "*ax.finalError":
+			return flagged(err, "unsent")
+		}
+		return false
+	})
+}
+
+// flagged reads a field of the struct that err points to; false if there is none.
+func flagged(err error, field string) bool {
+	v := reflect.ValueOf(err).Elem().FieldByName(field)
+	return v.Kind() == reflect.Bool && v.Bool()
+}
+
+// somewhere tells whether is holds for err or for something that it wraps.
+func somewhere(err error, is func(error) bool) bool {
+	if err == nil || is(err) {
+		return err != nil
+	}
+	switch w := err.(type) {
+	case interface{ Unwrap() error }:
+		return somewhere(w.Unwrap(), is)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(w.Unwrap(), func(err error) bool { return somewhere(err, is) })
+	}
+	return false
 }
 
 // kind is one error of ax by a short name.

@@ -9,9 +9,10 @@
 //	}
 //	sched, err := ax.New(nil, cfg)
 //
-// Metrics carry four attributes and no more: lane, owner, outcome, source. Lanes
-// and owners beyond the first 256 of each are counted as "_other", so that
-// neither a crawler's hosts nor a service's tenants can fill the memory.
+// Metrics carry five attributes and no more: lane, owner, outcome, source, state.
+// Lanes and owners beyond the first 256 of each, and those that the Config names,
+// are counted as "_other", so that neither a crawler's hosts nor a service's
+// tenants can fill the memory.
 //
 // Nothing recorded holds user info, query, headers or bodies of a request or an
 // answer, nor the text of an error: errors are told by their kind.

@@ -58,7 +58,7 @@ func ExampleInstrument() {
 	// ax_tasks_total{lane="shop",outcome="succeeded",owner="search",source="network"} 3
 }
 
-// A client of one's own belongs into the Executor, its Transport below
+// A client of one's own belongs in the Executor, its Transport below
 // axotel.Transport: then the server sees the trace of each attempt.
 func ExampleTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

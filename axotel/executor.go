@@ -28,7 +28,7 @@ func (x *executor) Execute(ctx context.Context, t *ax.Task) (*http.Response, err
 			a.end(0, errAborted)
 		}
 	}()
-	resp, err := x.next.Execute(&attemptContext{Context: ctx, values: trace.ContextWithSpan(ctx, a.span)}, t)
+	resp, err := x.next.Execute(&attemptContext{Context: ctx, values: trace.ContextWithSpan(ctx, a.span), of: a}, t)
 	returned = true
 	switch {
 	case err != nil:

@@ -23,7 +23,7 @@ const scopeName = "github.com/axsched/ax/axotel"
 // or of the running attempt, for its log lines. Executor: the attempt's span is
 // put into the context of what is sent. Where Executor is nil it becomes an
 // ax.HTTPExecutor whose client uses [Transport] over http.DefaultTransport, and
-// ax.New wants a nil client; a client of your own belongs into the Executor:
+// ax.New wants a nil client; a client of your own belongs in the Executor:
 //
 //	client.Transport = axotel.Transport(client.Transport)
 //	cfg.Executor = ax.HTTPExecutor(client)
@@ -46,6 +46,7 @@ func Instrument(cfg *ax.Config, tp trace.TracerProvider, mp metric.MeterProvider
 	if err != nil {
 		return fmt.Errorf("axotel: %w", err)
 	}
+	m.expect(cfg)
 	o := newObserver(tp, m)
 	next := cfg.Executor
 	if next == nil {

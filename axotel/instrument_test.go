@@ -139,7 +139,8 @@ func TestTaskAttributesOfOddRequests(t *testing.T) {
 		name string
 	}{
 		{ax.Request{Method: "PROPFIND", URL: "https://a.test/d%2Fe"}, map[string]any{
-			"http.request.method": "_OTHER", "url.full": "https://a.test/d%2Fe", "server.address": "a.test", "server.port": int64(443),
+			"http.request.method": "_OTHER", "http.request.method_original": "PROPFIND",
+			"url.full": "https://a.test/d%2Fe", "server.address": "a.test", "server.port": int64(443),
 		}, "HTTP"},
 		{ax.Request{URL: "http://[::1]:81/"}, map[string]any{
 			"http.request.method": "GET", "url.full": "http://[::1]:81/", "server.address": "::1", "server.port": int64(81),

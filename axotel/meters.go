@@ -87,6 +87,21 @@ func newMeters(m metric.Meter) (*meters, error) {
 	return all, errors.Join(errs...)
 }
 
+// expect has the lanes and owners that cfg names be told apart, also if they come
+// after many others.
+func (m *meters) expect(cfg *ax.Config) {
+	for _, l := range cfg.Lanes {
+		if l.Name != "" {
+			m.laneNames.name(l.Name)
+		} else if len(l.Match) > 0 {
+			m.laneNames.name(l.Match[0])
+		}
+	}
+	for owner := range cfg.Budgets {
+		m.ownerNames.name(owner)
+	}
+}
+
 // label is the attributes of one measurement, "" = without.
 type label struct{ lane, owner, outcome, source, state string }
 
@@ -128,8 +143,9 @@ func (m *meters) with(l label) metric.MeasurementOption {
 }
 
 // attemptDone records an attempt's time by what it proves about the server.
-func (m *meters) attemptDone(ctx context.Context, e ax.Event) {
-	m.service.Record(ctx, positive(e.Took), m.with(label{lane: e.Lane, owner: e.Owner, outcome: attemptOutcome(e)}))
+func (m *meters) attemptDone(ctx context.Context, l label, took time.Duration, outcome string) {
+	l.outcome = outcome
+	m.service.Record(ctx, positive(took), m.with(l))
 }
 
 // taskDone records a task's end.

@@ -1,6 +1,7 @@
 package axotel
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sort"
@@ -157,7 +158,9 @@ func TestMetricsOfHedge(t *testing.T) {
 				require.NoError(r, err)
 				synctest.Wait()
 				require.Equal(r, map[string]int64{"lane=a.test": 2}, r.sums("ax.attempts"))
-				require.Equal(r, map[string]int64{"lane=a.test,outcome=success": 1}, r.sums("ax.attempt.duration"))
+				require.Equal(r, map[string]int64{
+					"lane=a.test,outcome=success": 1, "lane=a.test,outcome=neutral": 1,
+				}, r.sums("ax.attempt.duration"))
 				tries := r.attempts()
 				require.Len(r, tries, 2)
 				require.Equal(r, int64(200), attrs(tries[c.winner])["http.response.status_code"])
@@ -165,6 +168,86 @@ func TestMetricsOfHedge(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hedge's first attempt that fails by itself proves as much as any other.
+func TestMetricsOfHedgedFailure(t *testing.T) {
+	slow := func(status int) roundTrip {
+		return func(r *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			return answer(r, status, "ok"), nil
+		}
+	}
+	traced(t, ax.Config{Hedge: &ax.Hedge{After: time.Second}}, script(slow(503), slow(200)), func(r *rig) {
+		resp, err := r.S.Get(r.Context(), "http://a.test/")
+		require.NoError(r, err)
+		require.Equal(r, 200, resp.StatusCode)
+		require.Equal(r, map[string]int64{
+			"lane=a.test,outcome=success": 1, "lane=a.test,outcome=failure": 1,
+		}, r.sums("ax.attempt.duration"))
+		require.Equal(r, 2.0+2, r.total("ax.attempt.duration"))
+	})
+}
+
+// An attempt that all callers leave is not told to anybody, and counts all the
+// same; one whose first caller leaves counts once.
+func TestMetricsOfLeftAttempts(t *testing.T) {
+	answersIn := func(d time.Duration) roundTrip {
+		return func(r *http.Request) (*http.Response, error) {
+			select {
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			case <-time.After(d):
+				return answer(r, 200, "ok"), nil
+			}
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		dedupe *ax.Dedupe
+		stay   bool
+		want   string
+		total  float64
+	}{
+		{"alone", nil, false, "neutral", 1},
+		{"flight left by its only caller", &ax.Dedupe{}, false, "neutral", 1},
+		{"flight left by the first of two", &ax.Dedupe{}, true, "success", 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			traced(t, ax.Config{Dedupe: c.dedupe}, answersIn(3*time.Second), func(r *rig) {
+				ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+				defer cancel()
+				task := ax.Must(ax.Request{URL: "http://a.test/"}.Task())
+				calls := []*ax.Call{r.S.Submit(ctx, task)}
+				synctest.Wait()
+				if c.stay {
+					calls = append(calls, r.S.Submit(r.Context(), task))
+				}
+				for _, call := range calls {
+					_, _ = call.Result()
+				}
+				synctest.Wait()
+				require.Equal(r, map[string]int64{"lane=a.test": 1}, r.sums("ax.attempts"))
+				require.Equal(r, map[string]int64{"lane=a.test,outcome=" + c.want: 1}, r.sums("ax.attempt.duration"))
+				require.Equal(r, c.total, r.total("ax.attempt.duration"))
+			})
+		})
+	}
+}
+
+// So does the work of a Run that its caller leaves.
+func TestMetricsOfLeftRun(t *testing.T) {
+	traced(t, ax.Config{}, says(200), func(r *rig) {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		_, err := ax.Run(ctx, r.S, ax.Must(ax.Request{URL: "sql://db.test/"}.Task()), func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		require.ErrorIs(r, err, context.DeadlineExceeded)
+		synctest.Wait()
+		require.Equal(r, map[string]int64{"lane=db.test,outcome=neutral": 1}, r.sums("ax.attempt.duration"))
+	})
 }
 
 // Every host has a lane and every tenant may be an owner: both are bounded.
@@ -181,6 +264,30 @@ func TestMetricsHaveLowCardinality(t *testing.T) {
 		require.Len(r, got, maxNames+1)
 		require.Equal(r, int64(44), got["lane=_other,owner=_other"])
 		require.Equal(r, int64(1), got["lane=h255.test,owner=tenant-255"])
+	})
+}
+
+// A lane or an owner of the Config is itself, however many hosts and tenants came
+// before.
+func TestMetricsTellConfiguredNames(t *testing.T) {
+	cfg := ax.Config{
+		Lanes:   []ax.Lane{{Name: "payments", Match: []string{"pay.test"}}, {Match: []string{"mail.test"}}},
+		Budgets: map[string]ax.Budget{"checkout": {}},
+	}
+	traced(t, cfg, says(200), func(r *rig) {
+		send := func(url, owner string) {
+			_, err := r.S.Send(r.Context(), ax.Request{Method: "POST", URL: url, Owner: owner})
+			require.NoError(r, err)
+		}
+		for i := range maxNames + 1 {
+			send(fmt.Sprintf("http://h%03d.test/", i), fmt.Sprintf("tenant-%03d", i))
+		}
+		send("http://pay.test/", "checkout")
+		send("http://mail.test/", "checkout")
+		got := r.sums("ax.attempts")
+		require.Equal(r, int64(1), got["lane=payments,owner=checkout"])
+		require.Equal(r, int64(1), got["lane=mail.test,owner=checkout"])
+		require.Equal(r, int64(1), got["lane=_other,owner=_other"])
 	})
 }
 

@@ -9,13 +9,25 @@ const maxNames = 256
 const otherName = "_other"
 
 // names keeps the cardinality of one attribute low: the first maxNames values
-// are themselves, all others are one.
+// are themselves, and those that the Config names; all others are one.
 type names struct {
-	mu   sync.RWMutex
-	seen map[string]struct{}
+	named map[string]struct{} // by the Config; not changed any more
+	mu    sync.RWMutex
+	seen  map[string]struct{}
+}
+
+// name has a value be itself, whenever it comes.
+func (n *names) name(name string) {
+	if n.named == nil {
+		n.named = make(map[string]struct{})
+	}
+	n.named[name] = struct{}{}
 }
 
 func (n *names) bounded(name string) string {
+	if _, ok := n.named[name]; ok {
+		return name
+	}
 	n.mu.RLock()
 	_, known := n.seen[name]
 	full := len(n.seen) >= maxNames

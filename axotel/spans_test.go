@@ -144,6 +144,42 @@ func TestSpanLinksOfCoalescedCallers(t *testing.T) {
 	})
 }
 
+// The span of an attempt that is redirected describes where it ended, and tells
+// how it came there.
+func TestSpanOfRedirect(t *testing.T) {
+	traced(t, ax.Config{Breaker: &ax.Breaker{Window: 1}}, func(r *http.Request) (*http.Response, error) {
+		if r.URL.Host == "a.test" {
+			return answer(r, 303, "", "Location", "https://b.test/new?token=1"), nil
+		}
+		return answer(r, 503, "busy"), nil
+	}, func(r *rig) {
+		_, err := r.S.Send(r.Context(), ax.Request{Method: "POST", URL: "http://a.test/old?q=1", Body: []byte("x")})
+		require.NoError(r, err)
+		require.Equal(r, uint64(1), r.S.Stats().Lanes["b.test"].Failures)
+		require.Len(r, r.attempts(), 1)
+		try := r.attempts()[0]
+		require.Equal(r, "GET", try.Name)
+		require.Equal(r, codes.Error, try.Status.Code)
+		require.Equal(r, map[string]any{
+			"http.request.method": "GET", "url.full": "https://b.test/new",
+			"server.address": "b.test", "server.port": int64(443), "http.response.status_code": int64(503),
+			"ax.lane": "a.test", "ax.attempt": int64(1), "error.type": "503",
+		}, attrs(try))
+		require.Equal(r, []string{"redirected"}, events(try))
+		from := map[string]any{}
+		for _, kv := range try.Events[0].Attributes {
+			from[string(kv.Key)] = kv.Value.AsInterface()
+		}
+		require.Equal(r, map[string]any{
+			"http.response.status_code": int64(303), "url.full": "http://a.test/old",
+			"server.address": "a.test", "server.port": int64(80),
+		}, from)
+		require.Equal(r, "a.test", attrs(r.tasks()[0])["server.address"])
+		// The metric knows the lane of the task alone.
+		require.Equal(r, map[string]int64{"lane=a.test,outcome=failure": 1}, r.sums("ax.attempt.duration"))
+	})
+}
+
 // A flight goes on when the caller that its attempt is told of has left.
 func TestSpanOfAttemptOutlivesItsFirstCaller(t *testing.T) {
 	traced(t, ax.Config{Dedupe: &ax.Dedupe{}}, func(r *http.Request) (*http.Response, error) {

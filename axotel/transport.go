@@ -17,7 +17,8 @@ import (
 // none, W3C Trace Context. They are added to a copy, after Request.Prepare and
 // beside dedupe keys, so neither can notice. A request that has one of these
 // headers already, by its caller or by Prepare, which may have signed it, is sent
-// as it is. Redirect hops are sent with them too.
+// as it is. Redirect hops are sent with them too, and from then on the attempt's
+// span describes the hop.
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -29,6 +30,9 @@ type transport struct{ base http.RoundTripper }
 
 // RoundTrip sends req, with the headers of its context's span.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if a, ok := req.Context().Value(attemptKey{}).(*attempt); ok && req.Response != nil {
+		a.redirected(req)
+	}
 	p := orStandard(otel.GetTextMapPropagator())
 	for _, name := range p.Fields() {
 		if len(req.Header.Values(name)) > 0 {

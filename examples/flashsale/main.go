@@ -49,7 +49,7 @@ func run(out io.Writer, p *lab.Promises) error {
 	p.Keep(seen.PeakAtOnce <= atOnce, "never more than %d orders at once: %d", atOnce, seen.PeakAtOnce)
 	p.Keep(seen.PeakPerSecond <= perSecond, "never more than %d in any second: %d", perSecond, seen.PeakPerSecond)
 	p.Keep(shop.ordered() == stock && result[bought] == stock, "everything was sold, once: %d of %d", shop.ordered(), stock)
-	p.Keep(shop.double() == 0, "nobody ordered twice: %d did, without ax %d", shop.double(), careless.double())
+	p.Keep(shop.people() == shop.ordered(), "nobody ordered twice: %d orders from %d people", shop.ordered(), shop.people())
 	p.Keep(result[doubleClick] == buyers, "every second click was refused: %d", result[doubleClick])
 	quiet, after := shop.silence()
 	p.Keep(quiet >= pause-50*time.Millisecond, "when it stumbled it was left alone for %v: %v", pause, quiet.Round(10*time.Millisecond))

@@ -99,7 +99,7 @@ func outcomeOf(status int) outcome {
 
 func report(out io.Writer, s *shop, result map[outcome]int) {
 	fmt.Fprintf(out, "  the shop saw %v\n", s.Seen())
-	fmt.Fprintf(out, "  %d orders, %d people ordered twice\n", s.ordered(), s.double())
+	fmt.Fprintf(out, "  %d orders from %d people\n", s.ordered(), s.people())
 	for _, o := range []outcome{bought, soldOut, doubleClick, failed} {
 		fmt.Fprintf(out, "  %4d clicks: %s\n", result[o], o)
 	}

@@ -14,7 +14,7 @@ type shop struct {
 	*lab.Backend
 
 	mu      sync.Mutex
-	orders  map[string]int // by buyer
+	buyers  map[string]bool // who have ordered
 	sold    int
 	stumble time.Time // since when; zero = not yet
 }
@@ -27,7 +27,7 @@ const (
 )
 
 func openShop() *shop {
-	s := &shop{orders: make(map[string]int)}
+	s := &shop{buyers: make(map[string]bool)}
 	s.Backend = lab.NewBackend(lab.Limit{Concurrent: atOnce, PerSecond: perSecond}, s.order)
 	return s
 }
@@ -44,7 +44,7 @@ func (s *shop) order(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "sold out", http.StatusGone)
 	default:
 		s.sold++
-		s.orders[buyer]++
+		s.buyers[buyer] = true
 		fmt.Fprintf(w, "order %d for buyer %s", s.sold, buyer)
 	}
 }
@@ -65,16 +65,11 @@ func (s *shop) ordered() int {
 	return s.sold
 }
 
-// double is how many buyers have more than one order.
-func (s *shop) double() (n int) {
+// people is how many buyers have an order.
+func (s *shop) people() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, orders := range s.orders {
-		if orders > 1 {
-			n++
-		}
-	}
-	return n
+	return len(s.buyers)
 }
 
 // silence finds the longest time between two requests and tells how many came

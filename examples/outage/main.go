@@ -23,6 +23,9 @@ func main() {
 }
 
 func run(out io.Writer, p *lab.Promises, chart string) error {
+	if err := writable(chart); err != nil {
+		return err // now, and not when all has been played
+	}
 	start := time.Now().Add(100 * time.Millisecond)
 	naive, err := newContestant(start, newNaive)
 	if err != nil {
@@ -49,6 +52,15 @@ func run(out io.Writer, p *lab.Promises, chart string) error {
 	fmt.Fprintf(out, "\nThe same as a chart: %s\n\nPromises, as the backends saw it:\n", chart)
 	judge(p, naive, gated)
 	return nil
+}
+
+// writable tells what keeps a file from being written, and changes none.
+func writable(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // judge compares what the two backends saw.

@@ -107,6 +107,10 @@ func show(out io.Writer, seen func() lab.Seen, answers []answer) {
 	fmt.Fprintf(out, "  callers saw      %d answers, %d failures\n", len(answers)-failures(answers), failures(answers))
 	for _, p := range []ax.Priority{ax.Urgent, ax.Normal, ax.Low} {
 		ds := times(answers, p)
+		if len(ds) == 0 {
+			fmt.Fprintf(out, "  %-9v        none was answered\n", p)
+			continue
+		}
 		fmt.Fprintf(out, "  %-9v        %3d, answered after p50 %v, p95 %v\n", p, len(ds), lab.Quantile(ds, .5), lab.Quantile(ds, .95))
 	}
 }

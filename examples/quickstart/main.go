@@ -45,6 +45,8 @@ func run(out io.Writer, p *lab.Promises) error {
 	fmt.Fprintln(out, "\nWith ax, the same burst:")
 	answers := send(callers, through(sched, gated.URL))
 	show(out, gated.Seen, answers)
+	fmt.Fprintf(out, "  %d callers shared what others had asked for: who came late in a request,\n  or after it, was answered in less than %v\n",
+		len(answers)-gated.Seen().Requests, service)
 
 	fmt.Fprintln(out, "\nPromises, as the server saw it:")
 	seen := gated.Seen()
