@@ -197,6 +197,46 @@ func TestHandlerDoesNotCountRefusals(t *testing.T) {
 	require.ErrorIs(t, <-refusals, ax.ErrCircuitOpen)
 }
 
+// A task that was sent and failed has failed, also if its retry was refused: else it
+// would run against a dead server for ever.
+func TestHandlerCountsWhatWasSentBeforeARefusal(t *testing.T) {
+	dead := httptest.NewServer(nil)
+	url := dead.URL
+	dead.Close()
+	retry := &ax.Retry{Max: 2, BaseDelay: time.Millisecond}
+	for _, c := range []struct {
+		name string
+		cfg  ax.Config
+	}{
+		{"breaker", ax.Config{Retry: retry, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Minute, WhenOpen: ax.OpenReject}}},
+		{"queue timeout", ax.Config{Retry: retry, QueueTimeout: 50 * time.Millisecond, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Minute}}},
+		{"rate", ax.Config{Retry: retry, QueueTimeout: 50 * time.Millisecond, Rate: ax.PerMinute(1)}},
+		{"budget", ax.Config{Retry: retry, Budgets: map[string]ax.Budget{"o": {Rate: ax.PerMinute(1), Over: ax.OverReject}}}},
+		{"alternate", ax.Config{
+			Breaker:  &ax.Breaker{Window: 1, OpenFor: time.Minute, WhenOpen: ax.OpenReject},
+			Fallback: &ax.Fallback{Alternate: ax.Must(ax.Request{URL: url + "/other", Lane: "other"}.Task())},
+			Lanes:    []ax.Lane{{Name: "other", NoFallback: true, NoBreaker: true}},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sched, err := ax.New(nil, c.cfg)
+			require.NoError(t, err)
+			defer sched.Close()
+			text, err := ax.Must(ax.Request{URL: url, Owner: "o"}.Task()).MarshalJSON()
+			require.NoError(t, err)
+			stored := asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": string(text)})
+			h := axasynq.Handler(sched)
+			require.True(t, axasynq.IsFailure(h.ProcessTask(t.Context(), stored)))
+			if c.name == "alternate" { // now the breaker is open, and only the alternate is sent
+				err := h.ProcessTask(t.Context(), stored)
+				require.ErrorIs(t, err, ax.ErrCircuitOpen)
+				require.True(t, axasynq.IsFailure(err))
+			}
+			require.NotZero(t, sched.Stats().Attempts)
+		})
+	}
+}
+
 func TestHandlerRefusesWhatItDidNotStore(t *testing.T) {
 	sched, err := ax.New(nil, ax.Config{})
 	require.NoError(t, err)
