@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/axsched/ax"
 	"github.com/hibiken/asynq"
@@ -22,10 +23,13 @@ import (
 //   - What s refused is retried, and with [IsFailure] does not count as a failure.
 //   - A superseded task is dropped with asynq.RevokeTask.
 //
-// The server's IsFailure and RetryDelayFunc should be this package's: the first two
-// depend on them. Asynq ends the context of a task at its timeout, on
-// CancelProcessing and when a shutdown does not wait any longer; the request is then
-// torn down. Shut the asynq server down first, then s.
+// The server's IsFailure and RetryDelayFunc must be this package's: much of this
+// depends on them. A request is torn down up to a second before its task's timeout,
+// so that its outcome is told in time, on CancelProcessing, and when a shutdown does
+// not wait any longer. After a cancellation, the crash of a worker or the loss of its
+// lease nobody can tell whether the request was sent: asynq counts a failure, and a
+// task with NoRetry that has failed is given up instead of being sent. Shut the asynq
+// server down first, then s.
 //
 // A request that has no Idempotency-Key, field or header, gets the id of the task; an
 // empty header is none. So does an Alternate of its Fallback: the same key if it is
@@ -43,6 +47,11 @@ func (h *handler) ProcessTask(ctx context.Context, stored *asynq.Task) error {
 		return fmt.Errorf("axasynq: %w: %w", err, asynq.SkipRetry)
 	}
 	r := t.Request()
+	if n, _ := asynq.GetRetryCount(ctx); n > 0 && r.NoRetry {
+		return fmt.Errorf("%w: %w", errUntold, asynq.SkipRetry)
+	}
+	ctx, cancel := withRoom(ctx)
+	defer cancel()
 	resp, err := h.s.Do(ctx, t)
 	if err != nil {
 		if e, ok := errors.AsType[*ax.Error](err); ok && e.Response != nil {
@@ -55,6 +64,22 @@ func (h *handler) ProcessTask(ctx context.Context, stored *asynq.Task) error {
 		return errorOf(&r, &ax.Error{Op: "attempt", Attempts: max(resp.Attempts, 1), Err: err})
 	}
 	return outcome
+}
+
+// errUntold ends a task with NoRetry that has failed before. What the handler itself
+// calls a failure of such a task is final, so that one was asynq's.
+var errUntold = errors.New("axasynq: the task has NoRetry and may have been sent: " +
+	"it was cancelled, ran out of time or was left by its worker before its outcome was told")
+
+// withRoom is ctx with an end that comes a little earlier: a second, or a tenth of the
+// time for less than 10 s. When the time of a task is up, asynq does not wait to hear
+// what came of it, so it has to be told before.
+func withRoom(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, end.Add(-min(time.Until(end)/10, time.Second)))
 }
 
 // load reads the task and makes it safe to repeat.

@@ -1,6 +1,7 @@
 package axasynq
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func (o *outcome) Unwrap() error { return o.err }
 // IsFailure is the IsFailure of an asynq.Config. Without it asynq counts every
 // error against a task's retries; with it those do not count by which the
 // scheduler refused a task that then was not sent: breaker open, queue full or too
-// slow, evicted, over budget, cooling down, deadline out of reach, closed. A
+// slow, evicted, over budget, cooling down, deadline out of reach or gone, closed. A
 // governor's grant that was lost does not count either. What was sent and failed
 // counts, also if ax would not send it another time.
 //
@@ -68,7 +69,7 @@ func errorOf(r *ax.Request, err error) error {
 		return fmt.Errorf("%w: %w", err, asynq.RevokeTask) // the newer one answers
 	case errors.Is(err, ax.ErrCanceledByTag), errors.Is(err, ax.ErrScopeEnded), badCertificate:
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
-	case r.NoRetry && sent(err): // whatever ended it
+	case r.NoRetry && (sent(err) || !refused(err)): // whatever ended it
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	case refused(err):
 		return &outcome{err: err, after: e.RetryAfter, refused: true}
@@ -88,6 +89,7 @@ func refused(err error) bool {
 	for _, refusal := range [...]error{
 		ax.ErrCircuitOpen, ax.ErrQueueFull, ax.ErrQueueTimeout, ax.ErrEvicted, ax.ErrBudget, ax.ErrWouldWait,
 		ax.ErrCooldown, ax.ErrWouldExceedDeadline, ax.ErrClosed,
+		context.DeadlineExceeded, context.Canceled, // while it waited
 	} {
 		if errors.Is(err, refusal) {
 			return true
