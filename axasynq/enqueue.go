@@ -29,7 +29,9 @@ const taskHeader = "ax-task"
 
 // Enqueue stores t for a server with a [Handler], and returns what asynq says of
 // it. t is stored as JSON (see [ax.Task.MarshalJSON]); what has no JSON form, such
-// as GetBody, Prepare and Retry.If, is refused with an error that names it.
+// as GetBody, Prepare and Retry.If, is refused with an error that names it. So is
+// Supersede: which task is the newest is known only where all of them run in the
+// order they were made, and a queue tries old ones again, in any process.
 //
 // These options come first, so that opts may override each:
 //
@@ -54,6 +56,9 @@ func Enqueue(ctx context.Context, c *asynq.Client, t *ax.Task, opts ...asynq.Opt
 		return nil, fmt.Errorf("axasynq: %w", err)
 	}
 	r := t.Request()
+	if err := checkOrder(&r, "Request"); err != nil {
+		return nil, fmt.Errorf("axasynq: %w", err)
+	}
 	all := []asynq.Option{asynq.Queue(queueOf(r.Priority)), asynq.Retention(DefaultRetention)}
 	if d := timeLimit(&r); d > 0 {
 		all = append(all, asynq.Timeout(d))
@@ -68,6 +73,19 @@ func Enqueue(ctx context.Context, c *asynq.Client, t *ax.Task, opts ...asynq.Opt
 		return nil, fmt.Errorf("axasynq: %w", err)
 	}
 	return info, nil
+}
+
+// checkOrder refuses what depends on the order of tasks, which a queue that sends them
+// again does not keep. at is the path of r.
+func checkOrder(r *ax.Request, at string) error {
+	if r.Supersede != "" {
+		return fmt.Errorf("%s.Supersede: cannot be stored: an older task that is tried again would end the newer one", at)
+	}
+	if r.Fallback == nil || r.Fallback.Alternate == nil {
+		return nil
+	}
+	alternate := r.Fallback.Alternate.Request()
+	return checkOrder(&alternate, at+".Fallback.Alternate")
 }
 
 // timeLimit is how long a task may take at most in a scheduler; 0 = not known. It

@@ -41,6 +41,20 @@ func TestEnqueueRefusesByName(t *testing.T) {
 	require.EqualError(t, err, "axasynq: nil asynq.Client")
 }
 
+// Which is the newest cannot be told where old ones are tried again.
+func TestEnqueueRefusesSupersede(t *testing.T) {
+	client := asynq.NewClient(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}) // nothing is sent there
+	defer client.Close()
+	r := ax.Request{Method: "PUT", URL: "http://a.test/", Supersede: "profile-7"}
+	const why = ".Supersede: cannot be stored: an older task that is tried again would end the newer one"
+	_, err := axasynq.Enqueue(t.Context(), client, ax.Must(r.Task()))
+	require.EqualError(t, err, "axasynq: Request"+why)
+	alternate := ax.Must(r.Task())
+	_, err = axasynq.Enqueue(t.Context(), client,
+		ax.Must(ax.Request{URL: "http://b.test/", Fallback: &ax.Fallback{Alternate: alternate}}.Task()))
+	require.EqualError(t, err, "axasynq: Request.Fallback.Alternate"+why)
+}
+
 func TestQueues(t *testing.T) {
 	q := axasynq.Queues()
 	require.Equal(t, map[string]int{"urgent": 8, "important": 4, "default": 2, "low": 1}, q)

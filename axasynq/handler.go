@@ -21,7 +21,6 @@ import (
 //     its grant was lost or s closed in flight, are given up with asynq.SkipRetry,
 //     the answer kept; so is a task that CancelTag has ended.
 //   - What s refused is retried, and with [IsFailure] does not count as a failure.
-//   - A superseded task is dropped with asynq.RevokeTask.
 //
 // The server's IsFailure and RetryDelayFunc must be this package's: much of this
 // depends on them. A request is torn down up to a second before its task's timeout,

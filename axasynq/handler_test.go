@@ -237,6 +237,33 @@ func TestHandlerCountsWhatWasSentBeforeARefusal(t *testing.T) {
 	}
 }
 
+// A name in Supersede that was stored nevertheless ends nothing: what is stored is sent.
+func TestHandlerSupersedesNothing(t *testing.T) {
+	s := newStore(t)
+	came := make(chan struct{}, 2)
+	b := &backend{reply: func(int, http.ResponseWriter, *http.Request) {
+		came <- struct{}{}
+		for len(came) < 2 { // both are in flight at once
+			time.Sleep(time.Millisecond)
+		}
+	}}
+	srv := httptest.NewServer(b)
+	t.Cleanup(srv.Close)
+	var all []*asynq.TaskInfo
+	for range 2 {
+		text, err := ax.Must(ax.Request{Method: "PUT", URL: srv.URL, Supersede: "profile-7"}.Task()).MarshalJSON()
+		require.NoError(t, err)
+		info, err := s.client.Enqueue(asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": string(text)}), asynq.Retention(time.Hour))
+		require.NoError(t, err)
+		all = append(all, info)
+	}
+	s.serve(ax.Config{}, config())
+	for _, info := range all {
+		s.await(info, asynq.TaskStateCompleted)
+	}
+	require.Len(t, b.saw(), 2)
+}
+
 func TestHandlerRefusesWhatItDidNotStore(t *testing.T) {
 	sched, err := ax.New(nil, ax.Config{})
 	require.NoError(t, err)

@@ -20,7 +20,8 @@ type keyed struct {
 // task is t with a key, and so are its alternates.
 func (k keyed) task(t *ax.Task) (*ax.Task, error) {
 	r := t.Request()
-	changed := k.request(&r)
+	changed := k.request(&r) || r.Supersede != ""
+	r.Supersede = "" // Enqueue refuses it; an older one stored it
 	if r.Fallback != nil && r.Fallback.Alternate != nil {
 		k.depth++
 		alternate, err := k.task(r.Fallback.Alternate)

@@ -65,8 +65,6 @@ func errorOf(r *ax.Request, err error) error {
 	errors.As(err, &e)
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
-	case errors.Is(err, ax.ErrSuperseded):
-		return fmt.Errorf("%w: %w", err, asynq.RevokeTask) // the newer one answers
 	case errors.Is(err, ax.ErrCanceledByTag), errors.Is(err, ax.ErrScopeEnded), badCertificate:
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	case r.NoRetry && (sent(err) || !refused(err)): // whatever ended it

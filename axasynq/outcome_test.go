@@ -15,7 +15,7 @@ import (
 )
 
 func TestErrorOf(t *testing.T) {
-	const retry, skip, revoke = "retry", "skip", "revoke"
+	const retry, skip = "retry", "skip"
 	sent := func(err error) error { return &ax.Error{Op: "attempt", Attempts: 1, Err: err} }
 	unsent := func(err error) error { return &ax.Error{Op: "admit", Err: err, RetryAfter: 7 * time.Second} }
 	for _, c := range []struct {
@@ -54,14 +54,14 @@ func TestErrorOf(t *testing.T) {
 		{"no time left", ax.Request{}, unsent(context.DeadlineExceeded), retry, false, 7 * time.Second},
 		{"no time left, NoRetry", ax.Request{NoRetry: true}, unsent(context.DeadlineExceeded), retry, false, 7 * time.Second},
 		{"unknown lane, NoRetry", ax.Request{NoRetry: true}, unsent(errors.New("no lane")), skip, true, 0},
-		{"superseded", ax.Request{}, sent(ax.ErrSuperseded), revoke, true, 0},
+		{"superseded, nested", ax.Request{}, sent(ax.ErrSuperseded), retry, true, 0}, // never dropped
 		{"tag", ax.Request{}, sent(ax.ErrCanceledByTag), skip, true, 0},
 		{"unknown lane", ax.Request{}, unsent(errors.New("no lane")), retry, true, 7 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := errorOf(&c.r, c.err)
 			require.Equal(t, c.how == skip, errors.Is(got, asynq.SkipRetry))
-			require.Equal(t, c.how == revoke, errors.Is(got, asynq.RevokeTask))
+			require.NotErrorIs(t, got, asynq.RevokeTask)
 			require.Equal(t, c.failure, IsFailure(got))
 			require.ErrorIs(t, got, errors.Unwrap(c.err))
 			if c.how != retry {
