@@ -2,6 +2,7 @@ package axasynq
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -23,9 +24,17 @@ const (
 	DefaultUnique = time.Hour
 )
 
-// taskHeader is the header of an asynq task that holds the ax task. The payload
-// holds its key, since that is what asynq tells duplicates by.
+// taskHeader is the header of an asynq task that holds the ax task.
 const taskHeader = "ax-task"
+
+// payload is what asynq tells duplicates by: the task's key, or if it has none all
+// that is stored, for who asks for asynq.Unique all the same.
+func payload(key string, stored []byte) []byte {
+	if key != "" {
+		return []byte(key)
+	}
+	return fmt.Appendf(nil, "json.%x", sha256.Sum256(stored))
+}
 
 // Enqueue stores t for a server with a [Handler], and returns what asynq says of
 // it. t is stored as JSON (see [ax.Task.MarshalJSON]); what has no JSON form, such
@@ -39,7 +48,8 @@ const taskHeader = "ax-task"
 //   - asynq.Unique, [DefaultUnique], if t has a key (see [ax.Task.Key]): while one of
 //     that key waits or runs in the same queue, the error is
 //     asynq.ErrDuplicateTask. Its success ends that; a task that was given up
-//     stands in the way for the rest of the time, or until it is deleted.
+//     stands in the way for the rest of the time, or until it is deleted. Where opts
+//     ask for it, tasks without a key are the same if all that is stored is.
 //   - asynq.Timeout: of all that Handler does for t in one go, retries of the
 //     scheduler included, if t has an AttemptTimeout and a QueueTimeout to tell it
 //     by; else asynq's own 30 minutes.
@@ -67,7 +77,7 @@ func Enqueue(ctx context.Context, c *asynq.Client, t *ax.Task, opts ...asynq.Opt
 	if key != "" {
 		all = append(all, asynq.Unique(DefaultUnique))
 	}
-	task := asynq.NewTaskWithHeaders(Type, []byte(key), map[string]string{taskHeader: string(stored)})
+	task := asynq.NewTaskWithHeaders(Type, payload(key, stored), map[string]string{taskHeader: string(stored)})
 	info, err := c.EnqueueContext(ctx, task, append(all, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("axasynq: %w", err)

@@ -133,3 +133,23 @@ func TestEnqueueIsUniqueByDedupeKey(t *testing.T) {
 	post.Body = []byte("another body")
 	require.ErrorIs(t, enqueue(post), asynq.ErrDuplicateTask)
 }
+
+// Who asks for asynq.Unique without a key means the request, not all that have none.
+func TestEnqueueIsUniqueWithoutAKey(t *testing.T) {
+	s := newStore(t)
+	enqueue := func(r ax.Request) error {
+		_, err := axasynq.Enqueue(t.Context(), s.client, ax.Must(r.Task()), asynq.Unique(time.Minute))
+		return err
+	}
+	post := ax.Request{Method: "POST", URL: "http://a.test/orders", Body: []byte("1")}
+	require.NoError(t, enqueue(post))
+	require.ErrorIs(t, enqueue(post), asynq.ErrDuplicateTask)
+	other := post
+	other.Body = []byte("2")
+	require.NoError(t, enqueue(other))
+	require.NoError(t, enqueue(ax.Request{Method: "DELETE", URL: "http://b.test/users/2"}))
+	get := ax.Request{URL: "http://a.test/", NoDedupe: true}
+	require.NoError(t, enqueue(get))
+	get.URL += "2"
+	require.NoError(t, enqueue(get))
+}
