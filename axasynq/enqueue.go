@@ -51,8 +51,9 @@ func payload(key string, stored []byte) []byte {
 //     stands in the way for the rest of the time, or until it is deleted. Where opts
 //     ask for it, tasks without a key are the same if all that is stored is.
 //   - asynq.Timeout: of all that Handler does for t in one go, retries of the
-//     scheduler included, if t has an AttemptTimeout and a QueueTimeout to tell it
-//     by; else asynq's own 30 minutes.
+//     scheduler and Alternates included, if each of these tasks has an AttemptTimeout
+//     and a QueueTimeout to tell it by; else asynq's own 30 minutes. What a worker's
+//     lanes add, a Fallback say, is not known here.
 //   - asynq.Retention: [DefaultRetention]; 0 keeps no result.
 //
 // Asynq's default of 25 retries stands. ctx bounds the call, not the task.
@@ -98,11 +99,22 @@ func checkOrder(r *ax.Request, at string) error {
 	return checkOrder(&alternate, at+".Fallback.Alternate")
 }
 
-// timeLimit is how long a task may take at most in a scheduler; 0 = not known. It
-// takes retries as the request has them, else ax's defaults.
+// timeLimit is how long a task may take at most in a scheduler, its alternates
+// included; 0 = not known. Asynq counts in whole seconds, and one is for the handler,
+// which ends a task before asynq does.
 func timeLimit(r *ax.Request) time.Duration {
-	if !bounded(r.AttemptTimeout) || !bounded(r.QueueTimeout) {
+	seconds, ok := longest(r)
+	if !ok || seconds > maxSeconds {
 		return 0
+	}
+	return time.Duration(math.Ceil(seconds)+1) * time.Second
+}
+
+// longest is how many seconds r and its alternates may take, if that is bounded. It
+// takes retries as the request has them, else ax's defaults.
+func longest(r *ax.Request) (seconds float64, ok bool) {
+	if !bounded(r.AttemptTimeout) || !bounded(r.QueueTimeout) {
+		return 0, false
 	}
 	retries, delay := 2, 30*time.Second
 	if p := r.Retry; p != nil {
@@ -117,11 +129,13 @@ func timeLimit(r *ax.Request) time.Duration {
 		retries = 0
 	}
 	each := r.AttemptTimeout.Seconds() + r.QueueTimeout.Seconds()
-	seconds := each + float64(retries)*(each+delay.Seconds())
-	if seconds > maxSeconds {
-		return 0
+	seconds = each + float64(retries)*(each+delay.Seconds())
+	if r.Fallback == nil || r.Fallback.Alternate == nil {
+		return seconds, true
 	}
-	return time.Duration(math.Ceil(seconds)+1) * time.Second // asynq counts in whole ones
+	alternate := r.Fallback.Alternate.Request()
+	more, ok := longest(&alternate)
+	return seconds + more, ok
 }
 
 // maxSeconds is a year: a longer limit is none.

@@ -79,6 +79,12 @@ func TestEnqueueQueuesByPriority(t *testing.T) {
 func TestEnqueueTimeoutAndRetention(t *testing.T) {
 	s := newStore(t)
 	const sec = time.Second
+	alternate := func(r ax.Request) *ax.Fallback {
+		r.URL = "http://b.test/"
+		return &ax.Fallback{Alternate: ax.Must(r.Task())}
+	}
+	minute := ax.Request{AttemptTimeout: time.Minute, QueueTimeout: time.Minute, NoRetry: true}
+	second := ax.Request{AttemptTimeout: sec, QueueTimeout: sec, NoRetry: true, Fallback: alternate(minute)}
 	for _, c := range []struct {
 		name    string
 		r       ax.Request
@@ -94,6 +100,14 @@ func TestEnqueueTimeoutAndRetention(t *testing.T) {
 			AttemptTimeout: sec, QueueTimeout: sec, Retry: &ax.Retry{Max: 4, MaxDelay: 3 * sec},
 		}, nil, (5*2 + 4*3 + 1) * sec, 24 * time.Hour},
 		{"no retry", ax.Request{AttemptTimeout: 1500 * time.Millisecond, QueueTimeout: sec, NoRetry: true}, nil, 4 * sec, 24 * time.Hour},
+		{"alternate", second, nil, (2 + 120 + 1) * sec, 24 * time.Hour},
+		{"alternates", ax.Request{AttemptTimeout: sec, QueueTimeout: sec, NoRetry: true, Fallback: alternate(second)}, nil, (2 + 2 + 120 + 1) * sec, 24 * time.Hour},
+		{"unknown alternate", ax.Request{
+			AttemptTimeout: sec, QueueTimeout: sec, Fallback: alternate(ax.Request{AttemptTimeout: sec}),
+		}, nil, 30 * time.Minute, 24 * time.Hour},
+		{"stale only", ax.Request{
+			AttemptTimeout: sec, QueueTimeout: sec, NoRetry: true, Fallback: &ax.Fallback{Stale: time.Hour},
+		}, nil, 3 * sec, 24 * time.Hour},
 		{"too long", ax.Request{AttemptTimeout: 1 << 62, QueueTimeout: 1 << 62}, nil, 30 * time.Minute, 24 * time.Hour},
 		{"options win", ax.Request{AttemptTimeout: sec, QueueTimeout: sec}, []asynq.Option{
 			asynq.Timeout(time.Minute), asynq.Retention(0), asynq.Queue("default"),
