@@ -35,13 +35,47 @@ import (
 // the same request, else the id with "-1" behind it, the next one in the chain "-2".
 // An answer that Redis would not take is lost, its task is done: it is not sent
 // again for the sake of a result.
-func Handler(s *ax.Scheduler) asynq.Handler { return &handler{s} }
+//
+// Workers are few, and one that waits in a scheduler does nothing else: a task that
+// has no QueueTimeout gets [DefaultQueueTimeout]. Past it the task is refused, and
+// goes back to its queue without a failure; see [HandlerWith] for another.
+func Handler(s *ax.Scheduler) asynq.Handler { return HandlerWith(s, Options{}) }
 
-type handler struct{ s *ax.Scheduler }
+// DefaultQueueTimeout is how long at most a task waits in a scheduler unless it says
+// so itself.
+const DefaultQueueTimeout = 10 * time.Second
+
+// Options say how a [HandlerWith] treats tasks.
+type Options struct {
+	// QueueTimeout is the QueueTimeout of tasks that have none, and of Alternates
+	// that have none. It goes before those of lanes and scheduler. 0 =
+	// [DefaultQueueTimeout]; ax.NoTimeout = those of lanes and scheduler hold, and
+	// without any a lane that is held back may take all workers. A negative one
+	// panics.
+	QueueTimeout time.Duration
+}
+
+// HandlerWith is [Handler] with options.
+func HandlerWith(s *ax.Scheduler, o Options) asynq.Handler {
+	switch {
+	case o.QueueTimeout < 0:
+		panic(fmt.Sprintf("axasynq: Options.QueueTimeout: %v is negative", o.QueueTimeout))
+	case o.QueueTimeout == 0:
+		o.QueueTimeout = DefaultQueueTimeout
+	case o.QueueTimeout == ax.NoTimeout:
+		o.QueueTimeout = 0
+	}
+	return &handler{s, o.QueueTimeout}
+}
+
+type handler struct {
+	s            *ax.Scheduler
+	queueTimeout time.Duration // 0 = none
+}
 
 // ProcessTask sends one stored task.
 func (h *handler) ProcessTask(ctx context.Context, stored *asynq.Task) error {
-	t, err := load(ctx, stored)
+	t, err := h.load(ctx, stored)
 	if err != nil {
 		return fmt.Errorf("axasynq: %w: %w", err, asynq.SkipRetry)
 	}
@@ -81,8 +115,8 @@ func withRoom(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, end.Add(-min(time.Until(end)/10, time.Second)))
 }
 
-// load reads the task and makes it safe to repeat.
-func load(ctx context.Context, stored *asynq.Task) (*ax.Task, error) {
+// load reads the task and makes it fit to be repeated.
+func (h *handler) load(ctx context.Context, stored *asynq.Task) (*ax.Task, error) {
 	if stored.Type() != Type {
 		return nil, fmt.Errorf("task of type %q, not %q", stored.Type(), Type)
 	}
@@ -94,11 +128,8 @@ func load(ctx context.Context, stored *asynq.Task) (*ax.Task, error) {
 	if err := json.Unmarshal([]byte(text), t); err != nil {
 		return nil, err
 	}
-	id, ok := asynq.GetTaskID(ctx)
-	if !ok {
-		return t, nil // not called by a server
-	}
-	return keyed{id: id, by: map[string]string{}}.task(t)
+	id, _ := asynq.GetTaskID(ctx) // none if it was not called by a server
+	return preparer{id: id, queueTimeout: h.queueTimeout, by: map[string]string{}}.task(t)
 }
 
 // keep stores an answer as the task's result. Its error is one of reading it; what
