@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/axsched/ax"
@@ -20,6 +21,8 @@ import (
 //   - Other statuses, bad certificates, and whatever was sent with NoRetry, also if
 //     its grant was lost or s closed in flight, are given up with asynq.SkipRetry,
 //     the answer kept; so is a task that CancelTag has ended.
+//   - A task with fields or values that this ax does not know, since a newer one has
+//     stored it, is retried; what is no task at all is given up.
 //   - What s refused is retried, and with [IsFailure] does not count as a failure.
 //
 // The server's IsFailure and RetryDelayFunc must be this package's: much of this
@@ -77,7 +80,7 @@ type handler struct {
 func (h *handler) ProcessTask(ctx context.Context, stored *asynq.Task) error {
 	t, err := h.load(ctx, stored)
 	if err != nil {
-		return fmt.Errorf("axasynq: %w: %w", err, asynq.SkipRetry)
+		return unread(stored, fmt.Errorf("axasynq: %w", err))
 	}
 	r := t.Request()
 	if n, _ := asynq.GetRetryCount(ctx); n > 0 && r.NoRetry {
@@ -128,8 +131,28 @@ func (h *handler) load(ctx context.Context, stored *asynq.Task) (*ax.Task, error
 	if err := json.Unmarshal([]byte(text), t); err != nil {
 		return nil, err
 	}
+	if t.URL() == "" {
+		return nil, fmt.Errorf("no task in the header %q", taskHeader) // null
+	}
 	id, _ := asynq.GetTaskID(ctx) // none if it was not called by a server
 	return preparer{id: id, queueTimeout: h.queueTimeout, by: map[string]string{}}.task(t)
+}
+
+// unread is what becomes of a task that cannot be read. What a newer ax has stored may
+// have fields and values that this one does not know: while workers are replaced, it
+// is left to another. What is no JSON object never was a task.
+func unread(stored *asynq.Task, err error) error {
+	var known struct {
+		NoRetry bool `json:"no_retry"`
+	}
+	text := stored.Headers()[taskHeader]
+	if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &known) != nil || stored.Type() != Type {
+		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+	}
+	if known.NoRetry { // a counted failure tells the next worker that it may have been sent
+		return &outcome{err: err, after: time.Minute, refused: true}
+	}
+	return &outcome{err: err}
 }
 
 // keep stores an answer as the task's result. Its error is one of reading it; what

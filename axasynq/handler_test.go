@@ -276,9 +276,37 @@ func TestHandlerRefusesWhatItDidNotStore(t *testing.T) {
 		{asynq.NewTask("mail", nil), `axasynq: task of type "mail", not "ax:request": skip retry for the task`},
 		{asynq.NewTask(axasynq.Type, nil), `axasynq: task without the header "ax-task": was it stored by Enqueue?: skip retry for the task`},
 		{asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": "{"}), `axasynq: unexpected end of JSON input: skip retry for the task`},
+		{asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": "null"}), `axasynq: no task in the header "ax-task": skip retry for the task`},
+		{asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": "7"}), `axasynq: ax: task JSON: json: cannot unmarshal number into Go value of type ax.taskJSON: skip retry for the task`},
+		{asynq.NewTaskWithHeaders("mail", nil, map[string]string{"ax-task": `{"url":"http://a.test/"}`}), `axasynq: task of type "mail", not "ax:request": skip retry for the task`},
 	} {
 		err := h.ProcessTask(t.Context(), c.task)
 		require.ErrorIs(t, err, asynq.SkipRetry)
 		require.EqualError(t, err, c.want)
+	}
+}
+
+// What a newer ax has stored is left to a newer worker.
+func TestHandlerLeavesWhatItDoesNotKnow(t *testing.T) {
+	sched, err := ax.New(nil, ax.Config{})
+	require.NoError(t, err)
+	defer sched.Close()
+	for _, c := range []struct {
+		name, text, want string
+		failure          bool
+	}{
+		{"field", `{"url":"http://a.test/?key=secret","newer":1}`, `axasynq: ax: task JSON: json: unknown field "newer"`, true},
+		{"field, NoRetry", `{"url":"http://a.test/","no_retry":true,"newer":1}`, `axasynq: ax: task JSON: json: unknown field "newer"`, false},
+		{"value", `{"url":"http://a.test/","retry":{"jitter":"newer"}}`, `axasynq: ax: task JSON: unknown jitter "newer": full, equal or none`, true},
+		{"field of an alternate", `{"url":"http://a.test/","fallback":{"alternate":{"url":"http://b.test/","newer":1}}}`,
+			`axasynq: Request.Fallback.Alternate: ax: task JSON: json: unknown field "newer"`, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := axasynq.Handler(sched).ProcessTask(t.Context(), asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": c.text}))
+			require.EqualError(t, err, c.want)
+			require.NotErrorIs(t, err, asynq.SkipRetry)
+			require.Equal(t, c.failure, axasynq.IsFailure(err))
+			require.GreaterOrEqual(t, axasynq.RetryDelay(0, err, nil), 15*time.Second)
+		})
 	}
 }
