@@ -41,6 +41,20 @@ func TestEnqueueRefusesByName(t *testing.T) {
 	require.EqualError(t, err, "axasynq: nil asynq.Client")
 }
 
+// Which is the newest cannot be told where old ones are tried again.
+func TestEnqueueRefusesSupersede(t *testing.T) {
+	client := asynq.NewClient(asynq.RedisClientOpt{Addr: "127.0.0.1:1"}) // nothing is sent there
+	defer client.Close()
+	r := ax.Request{Method: "PUT", URL: "http://a.test/", Supersede: "profile-7"}
+	const why = ".Supersede: cannot be stored: an older task that is tried again would end the newer one"
+	_, err := axasynq.Enqueue(t.Context(), client, ax.Must(r.Task()))
+	require.EqualError(t, err, "axasynq: Request"+why)
+	alternate := ax.Must(r.Task())
+	_, err = axasynq.Enqueue(t.Context(), client,
+		ax.Must(ax.Request{URL: "http://b.test/", Fallback: &ax.Fallback{Alternate: alternate}}.Task()))
+	require.EqualError(t, err, "axasynq: Request.Fallback.Alternate"+why)
+}
+
 func TestQueues(t *testing.T) {
 	q := axasynq.Queues()
 	require.Equal(t, map[string]int{"urgent": 8, "important": 4, "default": 2, "low": 1}, q)
@@ -65,6 +79,12 @@ func TestEnqueueQueuesByPriority(t *testing.T) {
 func TestEnqueueTimeoutAndRetention(t *testing.T) {
 	s := newStore(t)
 	const sec = time.Second
+	alternate := func(r ax.Request) *ax.Fallback {
+		r.URL = "http://b.test/"
+		return &ax.Fallback{Alternate: ax.Must(r.Task())}
+	}
+	minute := ax.Request{AttemptTimeout: time.Minute, QueueTimeout: time.Minute, NoRetry: true}
+	second := ax.Request{AttemptTimeout: sec, QueueTimeout: sec, NoRetry: true, Fallback: alternate(minute)}
 	for _, c := range []struct {
 		name    string
 		r       ax.Request
@@ -80,6 +100,14 @@ func TestEnqueueTimeoutAndRetention(t *testing.T) {
 			AttemptTimeout: sec, QueueTimeout: sec, Retry: &ax.Retry{Max: 4, MaxDelay: 3 * sec},
 		}, nil, (5*2 + 4*3 + 1) * sec, 24 * time.Hour},
 		{"no retry", ax.Request{AttemptTimeout: 1500 * time.Millisecond, QueueTimeout: sec, NoRetry: true}, nil, 4 * sec, 24 * time.Hour},
+		{"alternate", second, nil, (2 + 120 + 1) * sec, 24 * time.Hour},
+		{"alternates", ax.Request{AttemptTimeout: sec, QueueTimeout: sec, NoRetry: true, Fallback: alternate(second)}, nil, (2 + 2 + 120 + 1) * sec, 24 * time.Hour},
+		{"unknown alternate", ax.Request{
+			AttemptTimeout: sec, QueueTimeout: sec, Fallback: alternate(ax.Request{AttemptTimeout: sec}),
+		}, nil, 30 * time.Minute, 24 * time.Hour},
+		{"stale only", ax.Request{
+			AttemptTimeout: sec, QueueTimeout: sec, NoRetry: true, Fallback: &ax.Fallback{Stale: time.Hour},
+		}, nil, 3 * sec, 24 * time.Hour},
 		{"too long", ax.Request{AttemptTimeout: 1 << 62, QueueTimeout: 1 << 62}, nil, 30 * time.Minute, 24 * time.Hour},
 		{"options win", ax.Request{AttemptTimeout: sec, QueueTimeout: sec}, []asynq.Option{
 			asynq.Timeout(time.Minute), asynq.Retention(0), asynq.Queue("default"),
@@ -118,4 +146,24 @@ func TestEnqueueIsUniqueByDedupeKey(t *testing.T) {
 	require.NoError(t, enqueue(post))
 	post.Body = []byte("another body")
 	require.ErrorIs(t, enqueue(post), asynq.ErrDuplicateTask)
+}
+
+// Who asks for asynq.Unique without a key means the request, not all that have none.
+func TestEnqueueIsUniqueWithoutAKey(t *testing.T) {
+	s := newStore(t)
+	enqueue := func(r ax.Request) error {
+		_, err := axasynq.Enqueue(t.Context(), s.client, ax.Must(r.Task()), asynq.Unique(time.Minute))
+		return err
+	}
+	post := ax.Request{Method: "POST", URL: "http://a.test/orders", Body: []byte("1")}
+	require.NoError(t, enqueue(post))
+	require.ErrorIs(t, enqueue(post), asynq.ErrDuplicateTask)
+	other := post
+	other.Body = []byte("2")
+	require.NoError(t, enqueue(other))
+	require.NoError(t, enqueue(ax.Request{Method: "DELETE", URL: "http://b.test/users/2"}))
+	get := ax.Request{URL: "http://a.test/", NoDedupe: true}
+	require.NoError(t, enqueue(get))
+	get.URL += "2"
+	require.NoError(t, enqueue(get))
 }

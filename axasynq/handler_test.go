@@ -197,6 +197,73 @@ func TestHandlerDoesNotCountRefusals(t *testing.T) {
 	require.ErrorIs(t, <-refusals, ax.ErrCircuitOpen)
 }
 
+// A task that was sent and failed has failed, also if its retry was refused: else it
+// would run against a dead server for ever.
+func TestHandlerCountsWhatWasSentBeforeARefusal(t *testing.T) {
+	dead := httptest.NewServer(nil)
+	url := dead.URL
+	dead.Close()
+	retry := &ax.Retry{Max: 2, BaseDelay: time.Millisecond}
+	for _, c := range []struct {
+		name string
+		cfg  ax.Config
+	}{
+		{"breaker", ax.Config{Retry: retry, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Minute, WhenOpen: ax.OpenReject}}},
+		{"queue timeout", ax.Config{Retry: retry, QueueTimeout: 50 * time.Millisecond, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Minute}}},
+		{"rate", ax.Config{Retry: retry, QueueTimeout: 50 * time.Millisecond, Rate: ax.PerMinute(1)}},
+		{"budget", ax.Config{Retry: retry, Budgets: map[string]ax.Budget{"o": {Rate: ax.PerMinute(1), Over: ax.OverReject}}}},
+		{"alternate", ax.Config{
+			Breaker:  &ax.Breaker{Window: 1, OpenFor: time.Minute, WhenOpen: ax.OpenReject},
+			Fallback: &ax.Fallback{Alternate: ax.Must(ax.Request{URL: url + "/other", Lane: "other"}.Task())},
+			Lanes:    []ax.Lane{{Name: "other", NoFallback: true, NoBreaker: true}},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sched, err := ax.New(nil, c.cfg)
+			require.NoError(t, err)
+			defer sched.Close()
+			text, err := ax.Must(ax.Request{URL: url, Owner: "o"}.Task()).MarshalJSON()
+			require.NoError(t, err)
+			stored := asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": string(text)})
+			h := axasynq.Handler(sched)
+			require.True(t, axasynq.IsFailure(h.ProcessTask(t.Context(), stored)))
+			if c.name == "alternate" { // now the breaker is open, and only the alternate is sent
+				err := h.ProcessTask(t.Context(), stored)
+				require.ErrorIs(t, err, ax.ErrCircuitOpen)
+				require.True(t, axasynq.IsFailure(err))
+			}
+			require.NotZero(t, sched.Stats().Attempts)
+		})
+	}
+}
+
+// A name in Supersede that was stored nevertheless ends nothing: what is stored is sent.
+func TestHandlerSupersedesNothing(t *testing.T) {
+	s := newStore(t)
+	came := make(chan struct{}, 2)
+	b := &backend{reply: func(int, http.ResponseWriter, *http.Request) {
+		came <- struct{}{}
+		for len(came) < 2 { // both are in flight at once
+			time.Sleep(time.Millisecond)
+		}
+	}}
+	srv := httptest.NewServer(b)
+	t.Cleanup(srv.Close)
+	var all []*asynq.TaskInfo
+	for range 2 {
+		text, err := ax.Must(ax.Request{Method: "PUT", URL: srv.URL, Supersede: "profile-7"}.Task()).MarshalJSON()
+		require.NoError(t, err)
+		info, err := s.client.Enqueue(asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": string(text)}), asynq.Retention(time.Hour))
+		require.NoError(t, err)
+		all = append(all, info)
+	}
+	s.serve(ax.Config{}, config())
+	for _, info := range all {
+		s.await(info, asynq.TaskStateCompleted)
+	}
+	require.Len(t, b.saw(), 2)
+}
+
 func TestHandlerRefusesWhatItDidNotStore(t *testing.T) {
 	sched, err := ax.New(nil, ax.Config{})
 	require.NoError(t, err)
@@ -209,9 +276,37 @@ func TestHandlerRefusesWhatItDidNotStore(t *testing.T) {
 		{asynq.NewTask("mail", nil), `axasynq: task of type "mail", not "ax:request": skip retry for the task`},
 		{asynq.NewTask(axasynq.Type, nil), `axasynq: task without the header "ax-task": was it stored by Enqueue?: skip retry for the task`},
 		{asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": "{"}), `axasynq: unexpected end of JSON input: skip retry for the task`},
+		{asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": "null"}), `axasynq: no task in the header "ax-task": skip retry for the task`},
+		{asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": "7"}), `axasynq: ax: task JSON: json: cannot unmarshal number into Go value of type ax.taskJSON: skip retry for the task`},
+		{asynq.NewTaskWithHeaders("mail", nil, map[string]string{"ax-task": `{"url":"http://a.test/"}`}), `axasynq: task of type "mail", not "ax:request": skip retry for the task`},
 	} {
 		err := h.ProcessTask(t.Context(), c.task)
 		require.ErrorIs(t, err, asynq.SkipRetry)
 		require.EqualError(t, err, c.want)
+	}
+}
+
+// What a newer ax has stored is left to a newer worker.
+func TestHandlerLeavesWhatItDoesNotKnow(t *testing.T) {
+	sched, err := ax.New(nil, ax.Config{})
+	require.NoError(t, err)
+	defer sched.Close()
+	for _, c := range []struct {
+		name, text, want string
+		failure          bool
+	}{
+		{"field", `{"url":"http://a.test/?key=secret","newer":1}`, `axasynq: ax: task JSON: json: unknown field "newer"`, true},
+		{"field, NoRetry", `{"url":"http://a.test/","no_retry":true,"newer":1}`, `axasynq: ax: task JSON: json: unknown field "newer"`, false},
+		{"value", `{"url":"http://a.test/","retry":{"jitter":"newer"}}`, `axasynq: ax: task JSON: unknown jitter "newer": full, equal or none`, true},
+		{"field of an alternate", `{"url":"http://a.test/","fallback":{"alternate":{"url":"http://b.test/","newer":1}}}`,
+			`axasynq: Request.Fallback.Alternate: ax: task JSON: json: unknown field "newer"`, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := axasynq.Handler(sched).ProcessTask(t.Context(), asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": c.text}))
+			require.EqualError(t, err, c.want)
+			require.NotErrorIs(t, err, asynq.SkipRetry)
+			require.Equal(t, c.failure, axasynq.IsFailure(err))
+			require.GreaterOrEqual(t, axasynq.RetryDelay(0, err, nil), 15*time.Second)
+		})
 	}
 }

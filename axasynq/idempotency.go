@@ -5,25 +5,34 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/axsched/ax"
 )
 
-// keyed gives the requests of one stored task their Idempotency-Keys, from its id
-// alone: every process gives the same ones, on every try.
-type keyed struct {
-	id    string
-	depth int               // 0 = the task, 1 = its alternate, …
-	by    map[string]string // the keys so far, by the requests that have them
+// preparer makes the requests of one stored task fit to be tried again: with
+// Idempotency-Keys that come from its id alone, so that every process gives the same
+// ones on every try, and with a bound of their waits.
+type preparer struct {
+	id           string            // "" = none, and no keys
+	queueTimeout time.Duration     // for those without; 0 = none
+	depth        int               // 0 = the task, 1 = its alternate, …
+	by           map[string]string // the keys so far, by the requests that have them
 }
 
-// task is t with a key, and so are its alternates.
-func (k keyed) task(t *ax.Task) (*ax.Task, error) {
+// task is t prepared, and so are its alternates.
+func (p preparer) task(t *ax.Task) (*ax.Task, error) {
 	r := t.Request()
-	changed := k.request(&r)
+	changed := p.id != "" && p.request(&r)
+	if r.Supersede != "" { // Enqueue refuses it; an older one stored it
+		r.Supersede, changed = "", true
+	}
+	if r.QueueTimeout == 0 && p.queueTimeout > 0 {
+		r.QueueTimeout, changed = p.queueTimeout, true
+	}
 	if r.Fallback != nil && r.Fallback.Alternate != nil {
-		k.depth++
-		alternate, err := k.task(r.Fallback.Alternate)
+		p.depth++
+		alternate, err := p.task(r.Fallback.Alternate)
 		if err != nil {
 			return nil, err
 		}
@@ -37,23 +46,23 @@ func (k keyed) task(t *ax.Task) (*ax.Task, error) {
 }
 
 // request gives r a key unless it has its own.
-func (k keyed) request(r *ax.Request) (changed bool) {
+func (p preparer) request(r *ax.Request) (changed bool) {
 	same := sameness(*r)
 	key := ownKey(r)
 	if changed = key == ""; changed {
-		key = k.by[same]
+		key = p.by[same]
 		switch {
 		case key != "":
-		case k.depth == 0:
-			key = k.id
+		case p.depth == 0:
+			key = p.id
 		default:
-			key = k.id + "-" + strconv.Itoa(k.depth)
+			key = p.id + "-" + strconv.Itoa(p.depth)
 		}
 		maps.DeleteFunc(r.Header, func(name string, _ []string) bool { return isKeyHeader(name) })
 		r.IdempotencyKey = key
 	}
-	if k.by[same] == "" {
-		k.by[same] = key
+	if p.by[same] == "" {
+		p.by[same] = key
 	}
 	return changed
 }

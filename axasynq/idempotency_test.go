@@ -109,14 +109,21 @@ func (l losing) Acquire(context.Context, ax.Ask) (ax.Grant, error) {
 	return ax.Grant{Lost: lost}, nil
 }
 
-// What was sent with NoRetry is not sent again, also if it was ax that ended it.
+// What was sent with NoRetry is not sent again, also if it was ax or asynq that ended it.
 func TestNoRetryIsSentOnceWhateverEndsIt(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		end  func(arrived chan struct{}) (cfg ax.Config, stop bool)
+		name    string
+		cfg     func(arrived <-chan struct{}) ax.Config
+		end     func(s *store, sched *ax.Scheduler, info *asynq.TaskInfo) error
+		opts    []asynq.Option
+		lastErr string
 	}{
-		{"grant lost", func(arrived chan struct{}) (ax.Config, bool) { return ax.Config{Governor: losing{arrived}}, false }},
-		{"closed", func(chan struct{}) (ax.Config, bool) { return ax.Config{}, true }},
+		{name: "grant lost", cfg: func(arrived <-chan struct{}) ax.Config { return ax.Config{Governor: losing{arrived}} }, lastErr: "grant was lost"},
+		{name: "closed", end: func(_ *store, sched *ax.Scheduler, _ *asynq.TaskInfo) error { return sched.Close() }, lastErr: "closed"},
+		{name: "out of time", opts: []asynq.Option{asynq.Timeout(time.Second)}, lastErr: "context deadline exceeded: skip retry"},
+		{name: "cancelled by hand", end: func(s *store, _ *ax.Scheduler, info *asynq.TaskInfo) error {
+			return s.inspector.CancelProcessing(info.ID)
+		}, lastErr: "may have been sent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStore(t)
@@ -128,15 +135,19 @@ func TestNoRetryIsSentOnceWhateverEndsIt(t *testing.T) {
 				<-r.Context().Done()
 			}}
 			srv := httptest.NewServer(b)
-			defer srv.Close()
-			cfg, closes := c.end(arrived)
-			info := s.enqueue(ax.Request{Method: "POST", URL: srv.URL, NoRetry: true})
+			t.Cleanup(srv.Close) // after the server that asks it
+			var cfg ax.Config
+			if c.cfg != nil {
+				cfg = c.cfg(arrived)
+			}
+			info := s.enqueue(ax.Request{Method: "POST", URL: srv.URL, NoRetry: true}, c.opts...)
 			sched, _ := s.serveScheduler(cfg, quick())
 			<-seen
-			if closes {
-				require.NoError(t, sched.Close())
+			if c.end != nil {
+				require.NoError(t, c.end(s, sched, info))
 			}
-			s.await(info, asynq.TaskStateArchived)
+			got := s.await(info, asynq.TaskStateArchived)
+			require.Contains(t, got.LastErr, c.lastErr)
 			require.Len(t, b.saw(), 1)
 		})
 	}

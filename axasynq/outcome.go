@@ -1,11 +1,13 @@
 package axasynq
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,8 +29,9 @@ func (o *outcome) Unwrap() error { return o.err }
 // IsFailure is the IsFailure of an asynq.Config. Without it asynq counts every
 // error against a task's retries; with it those do not count by which the
 // scheduler refused a task that then was not sent: breaker open, queue full or too
-// slow, evicted, over budget, cooling down, deadline out of reach, closed, and a
-// governor's grant that was lost.
+// slow, evicted, over budget, cooling down, deadline out of reach or gone, closed. A
+// governor's grant that was lost does not count either. What was sent and failed
+// counts, also if ax would not send it another time.
 //
 // Asynq asks it only while retries are left: with asynq.MaxRetry(0) a refusal
 // archives the task as any error does.
@@ -62,11 +65,9 @@ func errorOf(r *ax.Request, err error) error {
 	errors.As(err, &e)
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
-	case errors.Is(err, ax.ErrSuperseded):
-		return fmt.Errorf("%w: %w", err, asynq.RevokeTask) // the newer one answers
 	case errors.Is(err, ax.ErrCanceledByTag), errors.Is(err, ax.ErrScopeEnded), badCertificate:
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
-	case r.NoRetry && e.Attempts > 0: // whatever ended it, it may have been sent
+	case r.NoRetry && (sent(err) || !refused(err)): // whatever ended it
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 	case refused(err):
 		return &outcome{err: err, after: e.RetryAfter, refused: true}
@@ -74,15 +75,39 @@ func errorOf(r *ax.Request, err error) error {
 	return &outcome{err: err, after: e.RetryAfter}
 }
 
-// refused tells whether it was ax that would not send, or not go on.
+// refused tells whether it was ax that would not send. Of a task that was sent, the
+// refusal of a retry stands beside what it failed of, and is no excuse for that.
 func refused(err error) bool {
+	if errors.Is(err, ax.ErrGrantLost) {
+		return true // the attempt was ended for the governor's sake
+	}
+	if sent(err) {
+		return false
+	}
 	for _, refusal := range [...]error{
 		ax.ErrCircuitOpen, ax.ErrQueueFull, ax.ErrQueueTimeout, ax.ErrEvicted, ax.ErrBudget, ax.ErrWouldWait,
-		ax.ErrCooldown, ax.ErrWouldExceedDeadline, ax.ErrClosed, ax.ErrGrantLost,
+		ax.ErrCooldown, ax.ErrWouldExceedDeadline, ax.ErrClosed,
+		context.DeadlineExceeded, context.Canceled, // while it waited
 	} {
 		if errors.Is(err, refusal) {
 			return true
 		}
+	}
+	return false
+}
+
+// sent tells whether anything was sent for a task, by itself or by an alternate of its
+// Fallback, whose error or status stands beside its own.
+func sent(err error) bool {
+	switch e := err.(type) {
+	case *ax.Error:
+		return e.Attempts > 0 || sent(e.Err)
+	case *ax.StatusError:
+		return true
+	case interface{ Unwrap() error }:
+		return sent(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), sent)
 	}
 	return false
 }

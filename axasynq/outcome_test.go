@@ -15,7 +15,7 @@ import (
 )
 
 func TestErrorOf(t *testing.T) {
-	const retry, skip, revoke = "retry", "skip", "revoke"
+	const retry, skip = "retry", "skip"
 	sent := func(err error) error { return &ax.Error{Op: "attempt", Attempts: 1, Err: err} }
 	unsent := func(err error) error { return &ax.Error{Op: "admit", Err: err, RetryAfter: 7 * time.Second} }
 	for _, c := range []struct {
@@ -40,20 +40,28 @@ func TestErrorOf(t *testing.T) {
 		{"cooldown", ax.Request{}, unsent(ax.ErrCooldown), retry, false, 7 * time.Second},
 		{"deadline", ax.Request{}, unsent(ax.ErrWouldExceedDeadline), retry, false, 7 * time.Second},
 		{"closed", ax.Request{}, unsent(ax.ErrClosed), retry, false, 7 * time.Second},
-		{"closed in flight", ax.Request{}, sent(fmt.Errorf("%w: %w", context.Canceled, ax.ErrClosed)), retry, false, 0},
+		{"closed in flight", ax.Request{}, sent(fmt.Errorf("%w: %w", context.Canceled, ax.ErrClosed)), retry, true, 0},
 		{"closed in flight, NoRetry", ax.Request{NoRetry: true}, sent(fmt.Errorf("%w: %w", context.Canceled, ax.ErrClosed)), skip, true, 0},
 		{"closed, NoRetry", ax.Request{NoRetry: true}, unsent(ax.ErrClosed), retry, false, 7 * time.Second},
 		{"grant lost, NoRetry", ax.Request{NoRetry: true}, sent(ax.ErrGrantLost), skip, true, 0},
 		{"grant lost before it was sent, NoRetry", ax.Request{NoRetry: true}, unsent(ax.ErrGrantLost), retry, false, 7 * time.Second},
 		{"grant lost", ax.Request{}, sent(ax.ErrGrantLost), retry, false, 0},
-		{"superseded", ax.Request{}, sent(ax.ErrSuperseded), revoke, true, 0},
+		{"its retry refused", ax.Request{}, sent(errors.Join(errors.New("connection reset"), ax.ErrCircuitOpen)), retry, true, 0},
+		{"alternate sent", ax.Request{}, unsent(errors.Join(ax.ErrCircuitOpen, sent(errors.New("connection reset")))), retry, true, 7 * time.Second},
+		{"alternate answered", ax.Request{}, unsent(errors.Join(ax.ErrCircuitOpen, &ax.StatusError{StatusCode: 503})), retry, true, 7 * time.Second},
+		{"alternate answered, NoRetry", ax.Request{NoRetry: true}, unsent(errors.Join(ax.ErrCircuitOpen, &ax.StatusError{StatusCode: 503})), skip, true, 0},
+		{"alternate refused", ax.Request{}, unsent(errors.Join(ax.ErrCircuitOpen, unsent(ax.ErrQueueFull))), retry, false, 7 * time.Second},
+		{"no time left", ax.Request{}, unsent(context.DeadlineExceeded), retry, false, 7 * time.Second},
+		{"no time left, NoRetry", ax.Request{NoRetry: true}, unsent(context.DeadlineExceeded), retry, false, 7 * time.Second},
+		{"unknown lane, NoRetry", ax.Request{NoRetry: true}, unsent(errors.New("no lane")), skip, true, 0},
+		{"superseded, nested", ax.Request{}, sent(ax.ErrSuperseded), retry, true, 0}, // never dropped
 		{"tag", ax.Request{}, sent(ax.ErrCanceledByTag), skip, true, 0},
 		{"unknown lane", ax.Request{}, unsent(errors.New("no lane")), retry, true, 7 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := errorOf(&c.r, c.err)
 			require.Equal(t, c.how == skip, errors.Is(got, asynq.SkipRetry))
-			require.Equal(t, c.how == revoke, errors.Is(got, asynq.RevokeTask))
+			require.NotErrorIs(t, got, asynq.RevokeTask)
 			require.Equal(t, c.failure, IsFailure(got))
 			require.ErrorIs(t, got, errors.Unwrap(c.err))
 			if c.how != retry {

@@ -96,12 +96,16 @@ func (s *store) serve(cfg ax.Config, server asynq.Config) (stop func()) {
 }
 
 // serveScheduler is serve, for a test that needs the scheduler.
-func (s *store) serveScheduler(cfg ax.Config, server asynq.Config) (sched *ax.Scheduler, stop func()) {
+func (s *store) serveScheduler(cfg ax.Config, server asynq.Config, o ...axasynq.Options) (sched *ax.Scheduler, stop func()) {
 	s.Helper()
 	sched, err := ax.New(nil, cfg)
 	require.NoError(s, err)
 	srv := asynq.NewServer(s.opt, server)
-	require.NoError(s, srv.Start(axasynq.Handler(sched)))
+	h := axasynq.Handler(sched)
+	if len(o) > 0 {
+		h = axasynq.HandlerWith(sched, o[0])
+	}
+	require.NoError(s, srv.Start(h))
 	stop = sync.OnceFunc(func() {
 		srv.Shutdown()
 		require.NoError(s, sched.Shutdown(context.Background()))

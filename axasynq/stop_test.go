@@ -94,6 +94,29 @@ func TestStopGivesBackWhatTakesTooLong(t *testing.T) {
 // sent at least once, here twice, with the same key.
 func TestCrashSendsAgainWithTheSameKey(t *testing.T) {
 	s := newStore(t)
+	b, info := crash(s, ax.Request{Method: "POST"})
+	s.serve(ax.Config{}, quick())
+	got := s.await(info, asynq.TaskStateCompleted)
+	require.Equal(t, 1, got.Retried) // a crash counts: what kills its workers must not live for ever
+	saw := b.saw()
+	require.Len(t, saw, 2)
+	require.Equal(t, info.ID, saw[0].key)
+	require.Equal(t, info.ID, saw[1].key)
+}
+
+// With NoRetry it is given up: it may have been sent.
+func TestCrashDoesNotSendNoRetryAgain(t *testing.T) {
+	s := newStore(t)
+	b, info := crash(s, ax.Request{Method: "POST", NoRetry: true})
+	s.serve(ax.Config{}, quick())
+	got := s.await(info, asynq.TaskStateArchived)
+	require.Contains(t, got.LastErr, "may have been sent")
+	require.Len(t, b.saw(), 1)
+}
+
+// crash stores r for a backend of its own, and kills a worker that has sent it.
+func crash(s *store, r ax.Request) (*backend, *asynq.TaskInfo) {
+	s.Helper()
 	came := make(chan struct{})
 	b := &backend{reply: func(n int, _ http.ResponseWriter, r *http.Request) {
 		if n == 1 {
@@ -102,31 +125,24 @@ func TestCrashSendsAgainWithTheSameKey(t *testing.T) {
 		}
 	}}
 	srv := httptest.NewServer(b)
-	defer srv.Close()
-	info := s.enqueue(ax.Request{Method: "POST", URL: srv.URL})
+	s.Cleanup(srv.Close)
+	r.URL = srv.URL
+	info := s.enqueue(r)
 
 	worker := exec.Command(os.Args[0])
 	worker.Env = append(os.Environ(), "AXASYNQ_TEST_WORKER="+s.opt.Addr)
 	worker.Stderr = os.Stderr
-	require.NoError(t, worker.Start())
+	require.NoError(s, worker.Start())
 	select {
 	case <-came:
 	case <-time.After(20 * time.Second):
-		t.Error("the worker sends nothing")
+		s.Error("the worker sends nothing")
 	}
-	require.NoError(t, worker.Process.Kill())
-	require.Error(t, worker.Wait())
+	require.NoError(s, worker.Process.Kill())
+	require.Error(s, worker.Wait())
 
 	// Its lease would expire in 30 s, and be missed 30 s after: an hour ago will do.
-	require.NoError(t, s.rdb.ZAdd(context.Background(), "asynq:{"+info.Queue+"}:lease",
+	require.NoError(s, s.rdb.ZAdd(context.Background(), "asynq:{"+info.Queue+"}:lease",
 		redis.Z{Score: float64(time.Now().Add(-time.Hour).Unix()), Member: info.ID}).Err())
-	server := config()
-	server.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Millisecond }
-	s.serve(ax.Config{}, server)
-	got := s.await(info, asynq.TaskStateCompleted)
-	require.Equal(t, 1, got.Retried) // a crash counts: what kills its workers must not live for ever
-	saw := b.saw()
-	require.Len(t, saw, 2)
-	require.Equal(t, info.ID, saw[0].key)
-	require.Equal(t, info.ID, saw[1].key)
+	return b, info
 }
