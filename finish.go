@@ -99,9 +99,20 @@ func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 // lateRetryLocked is why a retry would come too late for all of f's callers.
 func (f *flight) lateRetryLocked(out *outcome) error {
 	if d := f.deadline(); d != never && out.arrived.add(out.retry.delay) >= d {
-		return fmt.Errorf("%w: the next attempt is due in %v", ErrWouldExceedDeadline, out.retry.delay)
+		return &lateRetryError{out.retry.delay}
 	}
 	return nil
+}
+
+// lateRetryError is ErrWouldExceedDeadline of an attempt that is due in in.
+type lateRetryError struct{ in time.Duration }
+
+func (e *lateRetryError) Error() string {
+	return fmt.Sprintf("%v: the next attempt is due in %v", ErrWouldExceedDeadline, e.in)
+}
+
+func (e *lateRetryError) Unwrap() []error {
+	return []error{ErrWouldExceedDeadline, context.DeadlineExceeded}
 }
 
 // retryRefusedLocked is why ax itself would not send another attempt after out, as
@@ -144,14 +155,12 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 		at.finish()
 	}
 	s.spareBuffers()
-	wrote := wrote(at, &out)
+	wrote := wrote(at, &out) // hashed before the mutex is taken
 	s.mu.Lock()
 	now := s.now()
 	gone := at.abandoned
 	v := verdictGone
-	if wrote {
-		s.wroteLocked(f, at)
-	}
+	s.wroteLocked(f, wrote)
 	if out.unsent {
 		f.unsendLocked(at)
 	}

@@ -261,18 +261,14 @@ func (s *Scheduler) finishLoser(l landed) {
 	wrote := wrote(l.at, &l.out)
 	if l.out.resp != nil && l.out.stream {
 		s.mu.Lock()
-		if wrote {
-			s.wroteLocked(l.at.f, l.at)
-		}
+		s.wroteLocked(l.at.f, wrote)
 		s.mu.Unlock()
 		l.out.resp.Body.Close()
 		return
 	}
 	s.mu.Lock()
 	now := s.now()
-	if wrote {
-		s.wroteLocked(l.at.f, l.at)
-	}
+	s.wroteLocked(l.at.f, wrote)
 	if l.out.crashed {
 		s.laterUser(l.at.closeAnswer)
 	}
