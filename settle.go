@@ -289,7 +289,7 @@ func (c *caller) answer() (*Response, error) {
 	}
 	both := new(answered)
 	r := &both.Response
-	r.Source, r.Attempts, r.Waited = res.source, int(res.attempts), res.waited
+	r.Source, r.Attempts, r.Waited = res.source, int(res.attempts), c.waited()
 	r.Seq, r.Cause = c.seq(), res.cause
 	if c.joined && res.source == FromNetwork {
 		r.Source = FromFlight
@@ -314,6 +314,14 @@ func (c *caller) answer() (*Response, error) {
 	return r, nil
 }
 
+// waited is how long c has been in queues: no longer than it has been there itself.
+func (c *caller) waited() time.Duration {
+	if !c.joined {
+		return c.res.waited
+	}
+	return min(c.res.waited, c.s.now().sub(c.born))
+}
+
 // failure is res as the error of c.
 func (c *caller) failure(res *result) *Error {
 	e := &Error{
@@ -325,7 +333,7 @@ func (c *caller) failure(res *result) *Error {
 		if c.joined {
 			dropCookies(e.Response.Response)
 		}
-		e.Response.Attempts = e.Attempts
+		e.Response.Attempts, e.Response.Seq = e.Attempts, c.seq()
 	}
 	return e
 }
