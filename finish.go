@@ -99,21 +99,17 @@ func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 // lateRetryLocked is why a retry would come too late for all of f's callers.
 func (f *flight) lateRetryLocked(out *outcome) error {
 	if d := f.deadline(); d != never && out.arrived.add(out.retry.delay) >= d {
-		return &lateRetryError{out.retry.delay}
+		return &lateRetryError{&detailError{ErrWouldExceedDeadline,
+			"deadline passes before the earliest possible start: the next attempt is due in %v", []any{out.retry.delay}}}
 	}
 	return nil
 }
 
-// lateRetryError is ErrWouldExceedDeadline of an attempt that is due in in.
-type lateRetryError struct{ in time.Duration }
+// lateRetryError is ErrWouldExceedDeadline of a retry, and context.DeadlineExceeded
+// but where it stands beside the attempt's own error: time has not run out then.
+type lateRetryError struct{ error }
 
-func (e *lateRetryError) Error() string {
-	return fmt.Sprintf("%v: the next attempt is due in %v", ErrWouldExceedDeadline, e.in)
-}
-
-func (e *lateRetryError) Unwrap() []error {
-	return []error{ErrWouldExceedDeadline, context.DeadlineExceeded}
-}
+func (e *lateRetryError) Unwrap() []error { return []error{e.error, context.DeadlineExceeded} }
 
 // retryRefusedLocked is why ax itself would not send another attempt after out, as
 // far as is known; all of it once breaker and lane have heard of out.
