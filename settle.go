@@ -37,7 +37,7 @@ func (f *flight) goneResult() *result {
 		return nil
 	}
 	return &result{
-		kind: EventCanceled, op: opFallback, err: ctxError(f.values), attempts: f.attempts, last: f.answer,
+		kind: EventCanceled, op: f.settlingOp(), err: ctxError(f.values), attempts: f.attempts, last: f.answer,
 	}
 }
 
@@ -83,7 +83,9 @@ func (f *flight) result() *result {
 	if f.refusal != nil && f.refusedOp == opRetry {
 		res.op = opRetry
 	}
-	if res.cause != nil {
+	if late, ok := res.cause.(*lateRetryError); ok {
+		res.err = beside(out.err, late.error)
+	} else if res.cause != nil {
 		res.err = beside(out.err, res.cause)
 	}
 	return res
