@@ -157,7 +157,7 @@ func TestMetricsOfHedge(t *testing.T) {
 				require.NoError(r, err)
 				synctest.Wait()
 				require.Equal(r, map[string]int64{"lane=a.test": 2}, r.sums("ax.attempts"))
-				require.Equal(r, map[string]int64{"lane=a.test,outcome=success": 1}, r.sums("ax.attempt.duration"))
+				require.Equal(r, map[string]int64{"lane=a.test,outcome=success": 1, "lane=a.test,outcome=neutral": 1}, r.sums("ax.attempt.duration"))
 				tries := r.attempts()
 				require.Len(r, tries, 2)
 				require.Equal(r, int64(200), attrs(tries[c.winner])["http.response.status_code"])
