@@ -316,10 +316,10 @@ func (s *Scheduler) strandedLocked(l *lane, now instant) error {
 // circuitErrorLocked says which lane's breaker refuses, and for how long.
 func (s *Scheduler) circuitErrorLocked(l *lane, now instant) error {
 	until, open := l.brk.openUntil()
-	if wake := l.brk.wakeAt(); !open && wake != never { // its probes are out: at the latest then
-		return hinted(circuitOpen(l.name, 0), wake.sub(now))
-	}
-	if !open {
+	switch {
+	case l.brk.state() == BreakerHalfOpen && l.brk.freeProbe() < 0:
+		return &detailError{ErrCircuitOpen, "circuit breaker of lane %q is half-open, and its probes are out", []any{l.name}}
+	case !open:
 		return circuitOpen(l.name, 0)
 	}
 	return hinted(circuitOpen(l.name, until.sub(now)), until.sub(now))

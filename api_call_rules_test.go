@@ -294,3 +294,15 @@ func TestAPIConcurrentUse(t *testing.T) {
 		}
 	})
 }
+
+// TestAPIErrorsResponseHasTheTasksSeq: the last answer seen is one of this task.
+func TestAPIErrorsResponseHasTheTasksSeq(t *testing.T) {
+	bubble(t, ax.Config{Retry: fRetry(1)}, func(t *tester) {
+		t.Server.Reply = fScript(fAnswer(200, ""), fAnswer(500, ""), fBreak(errFWire))
+		t.Do(t.Context(), fGet("/"))
+		c := t.S.Submit(t.Context(), ax.Must(fGet("/").Task()))
+		_, err := c.Result()
+		require.Equal(t, c.Seq(), fError(t, err).Response.Seq)
+		require.Equal(t, 2, fError(t, err).Response.Attempts)
+	})
+}

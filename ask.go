@@ -3,6 +3,7 @@ package ax
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -34,9 +35,14 @@ func (s *Scheduler) rankTime(f *flight) time.Time {
 		return s.epoch.Add(time.Duration(f.rank.at)) // never, too, is a rank
 	}
 	const level = 1000 * time.Hour
-	p := time.Duration(f.priority())
-	p = min(max(p, -1000), 1000) // within what time.Time can tell
-	return s.wall(f.callers.best().born).Add(-p * level)
+	const near = math.MaxInt64 / int64(level)
+	const far = math.MaxInt64 / 2 / int64(level/time.Second)
+	p, born := int64(f.priority()), s.wall(f.callers.best().born)
+	if -near <= p && p <= near {
+		return born.Add(-time.Duration(p) * level)
+	}
+	p = min(max(p, -far), far) // within what time.Time can tell
+	return time.Unix(born.Unix()-p*int64(level/time.Second), int64(born.Nanosecond()))
 }
 
 // ask is one question to the governor and what follows from its answer.

@@ -213,6 +213,37 @@ func TestF6CancelledProbeGivesItsPermitBack(t *testing.T) {
 	})
 }
 
+// TestF6HungProbeIsJudgedInTime, also if nobody waits behind it and nobody asks: what is
+// told is told in its moment, and Stats knows at that very moment.
+func TestF6HungProbeIsJudgedInTime(t *testing.T) {
+	ev := &fEvents{}
+	opened, halfOpen := ax.EventBreakerOpened, ax.EventBreakerHalfOpen
+	bubble(t, ax.Config{OnEvent: ev.Add, Breaker: &ax.Breaker{Window: 1}}, func(t *tester) {
+		t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, ""), "/hung": fHang})
+		fOpen(t)
+		hung := t.S.Submit(t.Context(), ax.Must(fGet("/hung").Task()))
+		t.Until(33*fsec - 1)
+		require.Equal(t, ax.BreakerHalfOpen, fLane(t).Breaker)
+		require.Zero(t, fLane(t).BreakerUntil)
+		t.Until(33 * fsec)
+		require.Equal(t, ax.BreakerOpen, fLane(t).Breaker)
+		require.WithinDuration(t, t.start.Add(36*fsec), fLane(t).BreakerUntil, 0)
+		t.Until(36 * fsec)
+		require.Equal(t, ax.BreakerHalfOpen, fLane(t).Breaker)
+		require.Zero(t, fLane(t).BreakerUntil)
+		t.Until(37 * fsec)
+		var at, delays []time.Duration
+		for _, e := range ev.Of(opened, halfOpen) {
+			at, delays = append(at, e.Time.Sub(t.start)), append(delays, e.Delay)
+		}
+		require.Equal(t, []ax.EventKind{opened, halfOpen, opened, halfOpen}, ev.Kinds(opened, halfOpen))
+		require.Equal(t, []time.Duration{0, 3 * fsec, 33 * fsec, 36 * fsec}, at)
+		require.Equal(t, []time.Duration{3 * fsec, 0, 3 * fsec, 0}, delays)
+		require.Equal(t, 1, fLane(t).Active, "the attempt itself goes on")
+		hung.Cancel()
+	})
+}
+
 // TestF6HungProbeCountsAsFailed after max(OpenFor, 30 s); its attempt goes on.
 func TestF6HungProbeCountsAsFailed(t *testing.T) {
 	for _, row := range []struct{ openFor, verdict time.Duration }{{3 * fsec, 30 * fsec}, {40 * fsec, 40 * fsec}} {

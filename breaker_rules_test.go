@@ -205,6 +205,22 @@ func TestF6OpenRejectRefusesAtOnce(t *testing.T) {
 	})
 }
 
+// TestF6OpenRejectWhileTheProbesAreOut: nobody knows when they come back.
+func TestF6OpenRejectWhileTheProbesAreOut(t *testing.T) {
+	bubble(t, ax.Config{Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}}, func(t *tester) {
+		t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, ""), "/probe": after(fsec, 200, "")})
+		fOpen(t)
+		t.Until(3 * fsec)
+		probe := t.Go(t.Context(), fGet("/probe"))
+		time.Sleep(fms)
+		err := t.Do(t.Context(), fGet("/")).Err
+		require.ErrorIs(t, err, ax.ErrCircuitOpen)
+		require.EqualError(t, err, `ax: GET http://a.test/ (lane "a.test"): admit: circuit breaker of lane "a.test" is half-open, and its probes are out`)
+		require.Zero(t, fError(t, err).RetryAfter)
+		require.NoError(t, (<-probe).Err)
+	})
+}
+
 func TestF6IsPerLane(t *testing.T) {
 	bubble(t, ax.Config{
 		Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject},

@@ -242,46 +242,53 @@ func (f *flight) staleKey() (dedupeKey, bool) {
 	return k, ok
 }
 
-// wroteLocked drops every kept answer of a URL that at has written to, by what its
+// wroteLocked drops every kept answer of the URLs that f has written to, by what the
 // server said, whatever became of the body or of who wanted it. What is under way
 // since before is delivered, not kept, and not joined; what has not started yet did
 // not begin before, so this precedes whatever the end of the attempt lets start. A
-// flight that has kept its own answer by now keeps it: at is but its twin.
-func (s *Scheduler) wroteLocked(f *flight, at *attempt) {
+// flight that has kept its own answer by now keeps it: the attempt is but its twin.
+func (s *Scheduler) wroteLocked(f *flight, urls []string) {
 	var own dedupeKey // no other has it
 	if f != nil && f.state == flightDone && f.key != nil {
 		own = f.key.dedupeKey
 	}
-	url := at.task.urlFamily()
-	s.window.forgetURL(url, own)
-	s.stale.forgetURL(url, own)
-	s.byURL.each(url, func(other *flight) {
-		if other.attempts > 0 && other != f {
-			other.outdated = true
-		}
-	})
+	for _, url := range urls {
+		s.window.forgetURL(url, own)
+		s.stale.forgetURL(url, own)
+		s.byURL.each(url, func(other *flight) {
+			if other.attempts > 0 && other != f {
+				other.outdated = true
+			}
+		})
+	}
 }
 
-// wrote tells whether the server has done what a write asked for: it said so, or
-// redirected to where the result is.
-func wrote(at *attempt, out *outcome) bool {
+// wrote is the URLs, by family, where a server has done what a write asked for: it
+// said so, or redirected to where the result is, or to who took the same request.
+func wrote(at *attempt, out *outcome) (urls []string) {
 	if at.task.safe() {
-		return false
+		return nil
 	}
 	resp := cmp.Or(out.resp, at.answer)
 	if refused, ok := errors.AsType[*clientError](out.err); ok && resp == nil {
 		resp = refused.resp
 	}
 	for resp != nil {
+		req := resp.Request
 		if resp.StatusCode >= 200 && resp.StatusCode < 400 {
-			return true
+			if len(urls) == 0 {
+				urls = append(urls, at.task.urlFamily())
+			}
+			if req != nil && req.URL != nil && req.Response != nil && !safe(req.Method) {
+				urls = append(urls, urlFamily(req.URL)) // a 307 or 308 led there
+			}
 		}
-		if resp.Request == nil {
-			return false
+		if req == nil {
+			return urls
 		}
-		resp = resp.Request.Response
+		resp = req.Response
 	}
-	return false
+	return urls
 }
 
 // Invalidate forgets every kept result, fresh or stale, that a task with this

@@ -286,6 +286,48 @@ func TestD2WritesForget(t *testing.T) {
 	}
 }
 
+// TestD2WriteThatIsRedirectedForgets where it was done, too: what a 307 or 308 leads to
+// is the same write.
+func TestD2WriteThatIsRedirectedForgets(t *testing.T) {
+	for _, c := range []struct {
+		status, last int
+		method       string
+		forgets      bool
+	}{
+		{307, 200, "POST", true}, {308, 204, "DELETE", true}, {307, 500, "POST", false}, {303, 200, "POST", false}, {307, 200, "OPTIONS", false},
+	} {
+		for _, inFlight := range []bool{true, false} {
+			t.Run(fmt.Sprint(c.method, c.status, c.last, inFlight), func(t *testing.T) {
+				bubble(t, ax.Config{Dedupe: &ax.Dedupe{Window: time.Hour}}, func(t *tester) {
+					t.Server.Reply = func(h *hit) (*http.Response, error) {
+						switch {
+						case h.URL.Path == "/from":
+							return reply(c.status, "", "Location: /via"), nil
+						case h.URL.Path == "/via":
+							return reply(c.status, "", "Location: http://b.test:80/to"), nil
+						case h.Method == "GET":
+							return after(fsec, 200, "")(h)
+						}
+						return reply(c.last, ""), nil
+					}
+					read := ax.Request{URL: "http://b.test/to"}
+					before := t.Go(dBG, read)
+					time.Sleep(fms)
+					if !inFlight {
+						<-before
+					}
+					r := t.Do(dBG, ax.Request{Method: c.method, URL: at("/from"), Body: []byte("x")})
+					if c.status != 303 {
+						require.Equal(t, c.last, r.Status())
+					}
+					got := t.Do(dBG, read).Resp.Source
+					require.Equal(t, c.forgets, got == ax.FromNetwork, "%v", got)
+				})
+			})
+		}
+	}
+}
+
 // What counts is that the server did it, not whether its answer's body came whole or
 // anybody was left to read it.
 func TestD2WriteWhoseAnswerIsLostForgetsToo(t *testing.T) {

@@ -143,6 +143,9 @@ func (s *Scheduler) takeLocked(l *lane, o *owner, now instant) (hold, bool) {
 	if l.brk != nil {
 		h.judged, h.permit = true, l.brk.begin(now)
 	}
+	if h.permit.probe { // perhaps nobody waits behind it: it must not hang unseen
+		s.fixLaneLocked(l, now)
+	}
 	l.spread.took(now)
 	s.fixOwnerLocked(o, now)
 	return h, true

@@ -353,7 +353,7 @@ func (c *caller) tellEndThen(resp *Response, err error, next func()) {
 
 // terminal is the event that equals what Do returns.
 func (c *caller) terminal(resp *Response, err error) Event {
-	e := Event{Kind: EventKind(c.kind), Err: err, Attempt: int(c.res.attempts), Waited: c.res.waited}
+	e := Event{Kind: EventKind(c.kind), Err: err, Attempt: int(c.res.attempts), Waited: c.waited()}
 	if resp != nil && resp.Response != nil {
 		e.Status, e.Source, e.Waited = resp.StatusCode, resp.Source, resp.Waited
 		e.Err = resp.Cause

@@ -1,8 +1,10 @@
 package ax_test
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +35,30 @@ func TestWaitedOfTasksNeverStarted(t *testing.T) {
 	})
 	require.Equal(t, 30*dms, ev.Of(ax.EventCanceled)[0].Waited)
 	require.Equal(t, 50*dms, ev.Of(ax.EventRejected)[0].Waited)
+}
+
+// TestWaitedOfAJoiner is no longer than it has been there, whatever its flight's.
+func TestWaitedOfAJoiner(t *testing.T) {
+	ev := &fEvents{}
+	bubble(t, ax.Config{MaxConcurrent: 1, Dedupe: &ax.Dedupe{}, OnEvent: ev.Add}, func(t *tester) {
+		t.Server.Reply = after(10*fsec, 200, "")
+		hog, first := t.Go(dBG, dGet("/hog")), t.GoAt(fms, dBG, dGet("/x"))
+		t.Until(15 * fsec)
+		ctx, cancel := context.WithTimeout(dBG, 2*fsec)
+		defer cancel()
+		gone := t.Go(ctx, dGet("/x"))
+		t.Until(19 * fsec)
+		late := t.Do(dBG, dGet("/x"))
+		require.Equal(t, ax.FromFlight, late.Resp.Source)
+		require.Equal(t, fsec, late.Resp.Waited)
+		require.Equal(t, 10*fsec-fms, (<-first).Resp.Waited)
+		require.ErrorIs(t, (<-gone).Err, context.DeadlineExceeded)
+		require.NoError(t, (<-hog).Err)
+	})
+	require.Equal(t, 2*fsec, ev.Of(ax.EventCanceled)[0].Waited)
+	ends := ev.Of(ax.EventSucceeded)
+	slices.SortFunc(ends, func(a, b ax.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	require.Equal(t, fsec, ends[len(ends)-1].Waited)
 }
 
 // TestWaitedOfRefusedRetries and of fallbacks counts the last wait, and no backoff.

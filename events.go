@@ -30,8 +30,9 @@ const (
 	// EventStarted: an attempt begins; Attempt is its number, Waited the wait
 	// before it.
 	EventStarted
-	// EventAttemptDone: an attempt ended after Took, with Status or Err. A task
-	// that is left while one runs ends without it.
+	// EventAttemptDone: an attempt ended after Took, with Status or Err; or it lost
+	// to its [Hedge] and is not waited for. A task that is left while one runs ends
+	// without it.
 	EventAttemptDone
 	// EventRetryScheduled: another attempt queues after Delay.
 	EventRetryScheduled

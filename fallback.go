@@ -93,12 +93,13 @@ func (f *flight) fallbackFor(res *result) *Fallback {
 	if !f.mayFallBack(res) {
 		return nil
 	}
-	if f.lone {
-		return f.fallbackPolicy()
-	}
 	f.s.mu.Lock()
-	fb := f.s.partLocked(f, res, f.s.now())
-	f.s.unlock()
+	defer f.s.unlock()
+	fb := f.fallbackPolicy()
+	if !f.lone {
+		fb = f.s.partLocked(f, res, f.s.now())
+	}
+	f.buffers().standIn = fb != nil
 	return fb
 }
 
@@ -201,6 +202,8 @@ func (f *flight) alternate(t *Task) (*result, error) {
 	return &got, nil
 }
 
+var errNothingStatic = errors.New("ax: Fallback.Static returned neither an answer nor an error")
+
 // static asks the user's own function for an answer.
 func (f *flight) static(fb *Fallback, cause error) (got *result, err error) {
 	defer func() {
@@ -213,7 +216,7 @@ func (f *flight) static(fb *Fallback, cause error) (got *result, err error) {
 		return nil, err
 	}
 	if resp == nil {
-		return nil, errNoAnswer
+		return nil, errNothingStatic
 	}
 	own := *resp // which may be one for all calls
 	own.StatusCode = cmp.Or(own.StatusCode, http.StatusOK)

@@ -102,7 +102,17 @@ func TestF7StaticIsToldTheTaskAndTheCause(t *testing.T) {
 	})
 }
 
-// TestF7CountsTasks that a fallback answered, not answers.
+// TestF7StaticThatReturnsNothing is named, not the executor.
+func TestF7StaticThatReturnsNothing(t *testing.T) {
+	nothing := func(context.Context, *ax.Task, error) (*http.Response, error) { return nil, nil }
+	bubble(t, ax.Config{Fallback: &ax.Fallback{Static: nothing}}, func(t *tester) {
+		t.Server.Reply = fBreak(errFWire)
+		err := t.Do(t.Context(), fGet("/")).Err
+		require.ErrorContains(t, err, "Fallback.Static returned neither an answer nor an error")
+		require.NotContains(t, err.Error(), "executor")
+	})
+}
+
 // A response that is made once for all calls is nobody's to change.
 func TestF7StaticMayBeOneForAll(t *testing.T) {
 	one := &http.Response{Header: http.Header{"A": {"b"}}}
@@ -124,6 +134,7 @@ func TestF7StaticMayBeOneForAll(t *testing.T) {
 	})
 }
 
+// TestF7CountsTasks that a fallback answered, not answers.
 func TestF7CountsTasks(t *testing.T) {
 	cfg := ax.Config{Dedupe: &ax.Dedupe{}, Fallback: &ax.Fallback{Static: fStatic("static")}}
 	bubble(t, cfg, func(t *tester) {

@@ -99,10 +99,17 @@ func (f *flight) schedule(p *Retry, at *attempt, out *outcome) {
 // lateRetryLocked is why a retry would come too late for all of f's callers.
 func (f *flight) lateRetryLocked(out *outcome) error {
 	if d := f.deadline(); d != never && out.arrived.add(out.retry.delay) >= d {
-		return fmt.Errorf("%w: the next attempt is due in %v", ErrWouldExceedDeadline, out.retry.delay)
+		return &lateRetryError{&detailError{ErrWouldExceedDeadline,
+			"deadline passes before the earliest possible start: the next attempt is due in %v", []any{out.retry.delay}}}
 	}
 	return nil
 }
+
+// lateRetryError is ErrWouldExceedDeadline of a retry, and context.DeadlineExceeded
+// but where it stands beside the attempt's own error: time has not run out then.
+type lateRetryError struct{ error }
+
+func (e *lateRetryError) Unwrap() []error { return []error{e.error, context.DeadlineExceeded} }
 
 // retryRefusedLocked is why ax itself would not send another attempt after out, as
 // far as is known; all of it once breaker and lane have heard of out.
@@ -144,14 +151,12 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 		at.finish()
 	}
 	s.spareBuffers()
-	wrote := wrote(at, &out)
+	wrote := wrote(at, &out) // hashed before the mutex is taken
 	s.mu.Lock()
 	now := s.now()
 	gone := at.abandoned
 	v := verdictGone
-	if wrote {
-		s.wroteLocked(f, at)
-	}
+	s.wroteLocked(f, wrote)
 	if out.unsent {
 		f.unsendLocked(at)
 	}

@@ -83,9 +83,10 @@ type buffers struct {
 	first attempt // room for it
 
 	// Guarded by s.mu:
-	alarm  alarm // attempt timeout, backoff, QueueTimeout of a retry
-	sealed bool  // its answer is a failure that nobody is to see: not joined
-	driver int32 // which of the goroutines drives it that were given it, one after the other
+	alarm   alarm // attempt timeout, backoff, QueueTimeout of a retry
+	sealed  bool  // its answer is a failure that nobody is to see: not joined
+	standIn bool  // a fallback is at work
+	driver  int32 // which of the goroutines drives it that were given it, one after the other
 }
 
 // flightExtras is what few flights have.
@@ -296,6 +297,19 @@ func (f *flight) refusalOp() op {
 		return opAdmit
 	case f.attempts > 0:
 		return opRetry
+	}
+	return opQueue
+}
+
+// settlingOp is Error.Op of an end that comes when f's last outcome is known.
+func (f *flight) settlingOp() op {
+	switch {
+	case f.buf != nil && f.buf.standIn:
+		return opFallback
+	case f.refusal != nil:
+		return f.refusedOp
+	case f.attempts > 0:
+		return opAttempt
 	}
 	return opQueue
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -334,6 +335,25 @@ func TestL9StrictRank(t *testing.T) {
 		t.Do(t.Context(), ax.Request{URL: at("/"), Priority: ax.Low})
 		require.WithinDuration(t, t.start.Add(fsec-2000*time.Hour), g.Asks()[0].Rank, 0)
 		require.WithinDuration(t, t.start.Add(fsec+1000*time.Hour), g.Asks()[1].Rank, 0)
+	})
+}
+
+// TestL9StrictRankKeepsTheOrderOfAnyPriority that a time.Time can tell.
+func TestL9StrictRankKeepsTheOrderOfAnyPriority(t *testing.T) {
+	g := &fGovernor{}
+	bubble(t, ax.Config{Governor: g, StrictPriority: true}, func(t *tester) {
+		const level = 1000 * time.Hour
+		priorities := []ax.Priority{math.MinInt, -1 << 40, -3000, -2563, -2562, -1500, 1500, 2562, 2563, 3000, 1 << 40, math.MaxInt}
+		for _, p := range priorities {
+			t.Do(t.Context(), ax.Request{URL: at("/"), Priority: p})
+			time.Sleep(fsec)
+		}
+		asks := g.Asks()
+		for i := 1; i < len(asks); i++ {
+			require.True(t, asks[i].Rank.Before(asks[i-1].Rank), "%d before %d", priorities[i], priorities[i-1])
+		}
+		require.Equal(t, t.start.Add(2*fsec).Unix()+3000*int64(level/fsec), asks[2].Rank.Unix())
+		require.Equal(t, t.start.Add(9*fsec).Unix()-3000*int64(level/fsec), asks[9].Rank.Unix())
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // hedge is the second attempt of a flight whose first is slow: the first
-// success of the two wins. Its waiter and attempt are guarded by the scheduler's
+// of the two that the task has not failed with wins. Its waiter and attempt are guarded by the scheduler's
 // mutex.
 type hedge struct {
 	f    *flight
@@ -99,7 +99,7 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome)
 			}
 		case got := <-results:
 			running = slices.DeleteFunc(running, func(a *attempt) bool { return a == got.at })
-			if len(running) == 0 || got.out.kind == outcomeSuccess {
+			if len(running) == 0 || got.out.kind == outcomeSuccess && !got.out.failed() {
 				if h != nil {
 					f.s.endHedge(f, h, got, results, len(running))
 				}
@@ -107,6 +107,9 @@ func (f *flight) tryHedged(at *attempt, after time.Duration) (*attempt, outcome)
 			}
 			f.s.countUnsent(f, got)
 			f.s.finishLoser(got)
+			if !got.out.unsent {
+				f.tellLost(got.at, &got.out)
+			}
 		}
 	}
 }
@@ -177,12 +180,35 @@ func (s *Scheduler) unlockApart() {
 		s.unlock()
 		return
 	}
+	apart(s.unlock)
+}
+
+// apart does on another goroutine what users' code is part of, and waits for it.
+func apart(do func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.unlock()
+		do()
 	}()
 	<-done
+}
+
+// tellLost tells what one of two attempts came to that is not the flight's.
+func (f *flight) tellLost(at *attempt, out *outcome) {
+	if f.s.heard() {
+		apart(func() { f.tellOutcome(at, out, verdictFinal) })
+	}
+}
+
+// tellLeft tells of an attempt that has been sent, and whose end is not waited for.
+func (f *flight) tellLeft(at *attempt, now instant) {
+	err, cause := at.ending()
+	if err == nil {
+		return
+	}
+	out := at.ended(err, cause)
+	out.took = at.lasted(now)
+	f.tellLost(at, &out)
 }
 
 // abortHedgeLocked ends the second attempt, queued or running.
@@ -208,7 +234,8 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 	if running == 0 && granted { // permitted at this very moment, never sent
 		s.giveBackLocked(&other.hold, now)
 	}
-	if granted && other.stage.forestall() {
+	sent := granted && !other.stage.forestall()
+	if granted && !sent {
 		f.unsendLocked(other)
 	}
 	s.dispatchLocked(now)
@@ -216,6 +243,9 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 	other.cancel(context.Canceled, errHedgeLost)
 	if running > 0 {
 		go func() { s.finishLoser(<-results) }() // ends with the attempt, which has just been cancelled
+	}
+	if running > 0 && sent {
+		f.tellLeft(other, now)
 	}
 }
 
@@ -251,33 +281,38 @@ func (s *Scheduler) leaveDeaf(f *flight, running []*attempt, h *hedge, results <
 			s.finishLoser(<-results)
 		}
 	}()
+	for _, at := range running {
+		if at.n != stand.n && at.stage.begun() {
+			f.tellLeft(at, now)
+		}
+	}
 	f.plan(stand, &out)
 	return stand, out
 }
 
-// finishLoser gives back what an attempt held whose outcome nobody wants.
+// finishLoser gives back what an attempt held whose outcome nobody wants. What it says
+// about its server counts all the same.
 func (s *Scheduler) finishLoser(l landed) {
-	l.at.finish()
-	wrote := wrote(l.at, &l.out)
-	if l.out.resp != nil && l.out.stream {
-		s.mu.Lock()
-		if wrote {
-			s.wroteLocked(l.at.f, l.at)
-		}
-		s.mu.Unlock()
-		l.out.resp.Body.Close()
-		return
+	streams := l.out.resp != nil && l.out.stream
+	if !streams {
+		l.at.finish()
 	}
+	wrote := wrote(l.at, &l.out)
 	s.mu.Lock()
 	now := s.now()
-	if wrote {
-		s.wroteLocked(l.at.f, l.at)
-	}
+	s.wroteLocked(l.at.f, wrote)
 	if l.out.crashed {
 		s.laterUser(l.at.closeAnswer)
 	}
 	s.recordLocked(l.at, &l.out, now)
-	s.giveBackLocked(&l.at.hold, now)
+	s.heedLocked(l.at, &l.out, now)
+	if !streams {
+		s.giveBackLocked(&l.at.hold, now)
+	}
 	s.dispatchLocked(now)
 	s.unlockApart()
+	if streams { // its end gives back what it holds
+		l.at.finish()
+		l.out.resp.Body.Close()
+	}
 }

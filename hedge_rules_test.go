@@ -3,7 +3,9 @@ package ax_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,6 +64,81 @@ func TestHedgeFirstSuccessWins(t *testing.T) {
 				require.Equal(t, "good", fBody(t, res))
 				require.Equal(t, 300*fms, res.At)
 				require.Equal(t, 2, t.Server.Count())
+			})
+		})
+	}
+}
+
+// TestHedgeA429IsNoSuccess of the two: the task would have failed with it.
+func TestHedgeA429IsNoSuccess(t *testing.T) {
+	for _, row := range [][2]fReply{
+		{after(300*fms, 200, "good"), after(50*fms, 429, "")},
+		{after(150*fms, 429, ""), after(200*fms, 200, "good")},
+	} {
+		bubble(t, ax.Config{}, func(t *tester) {
+			t.Server.Reply = fScript(row[0], row[1])
+			res := t.Do(t.Context(), fHedged())
+			require.Equal(t, "good", fBody(t, res))
+			require.Equal(t, 300*fms, res.At)
+		})
+	}
+}
+
+// TestHedgeWhatTheLosersServerAsksFor is heeded as of any other attempt.
+func TestHedgeWhatTheLosersServerAsksFor(t *testing.T) {
+	for name, busy := range map[string]fReply{
+		"429":       fAnswer(429, "", "Retry-After: 5"),
+		"503":       fAnswer(503, "", "Retry-After: 5"),
+		"streaming": fWith(503, io.NopCloser(strings.NewReader("busy")), -1, "Content-Type: text/event-stream", "Retry-After: 5"),
+		"quota":     fAnswer(500, "", "RateLimit-Remaining: 0", "RateLimit-Reset: 5"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, ax.Config{}, func(t *tester) {
+				t.Server.Reply = fScript(func(h *hit) (*http.Response, error) { h.Sleep(120 * fms); return busy(h) }, after(50*fms, 200, ""))
+				require.Equal(t, 200, t.Do(t.Context(), fHedged()).Status())
+				require.WithinDuration(t, t.start.Add(5*fsec+120*fms), fLane(t).PausedUntil, fsec)
+			})
+		})
+	}
+}
+
+// TestHedgeEventsComeInPairs: the one that loses is done before the task ends, whether
+// it has come to something or is only cancelled.
+func TestHedgeEventsComeInPairs(t *testing.T) {
+	rows := map[string]struct {
+		replies [2]fReply
+		want    []string
+	}{
+		"fails itself": {[2]fReply{after(120*fms, 500, ""), after(50*fms, 200, "")}, []string{
+			"submitted 0", "started 1", "started 2", "attempt-done 1 500 120ms", "attempt-done 2 200 50ms", "succeeded 2 200 150ms"}},
+		"is cancelled": {[2]fReply{fHang, after(50*fms, 200, "")}, []string{
+			"submitted 0", "started 1", "started 2", "attempt-done 1 0 150ms", "attempt-done 2 200 50ms", "succeeded 2 200 150ms"}},
+		"is the second": {[2]fReply{after(120*fms, 200, ""), fHang}, []string{
+			"submitted 0", "started 1", "started 2", "attempt-done 2 0 20ms", "attempt-done 1 200 120ms", "succeeded 2 200 120ms"}},
+		"fails as well": {[2]fReply{after(120*fms, 500, ""), after(50*fms, 503, "")}, []string{
+			"submitted 0", "started 1", "started 2", "attempt-done 1 500 120ms", "attempt-done 2 503 50ms", "succeeded 2 503 150ms"}},
+		"is deaf": {[2]fReply{func(*hit) (*http.Response, error) { time.Sleep(fsec); return reply(200, ""), nil }, after(50*fms, 200, "")}, []string{
+			"submitted 0", "started 1", "started 2", "attempt-done 1 0 150ms", "attempt-done 2 200 50ms", "succeeded 2 200 150ms"}},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			ev := &fEvents{}
+			bubble(t, ax.Config{OnEvent: ev.Add}, func(t *tester) {
+				t.Server.Reply = fScript(row.replies[0], row.replies[1])
+				require.NoError(t, t.Do(t.Context(), fHedged()).Err)
+				time.Sleep(2 * fsec)
+				var got []string
+				for _, e := range ev.Of() {
+					text := fmt.Sprint(e.Kind, " ", e.Attempt)
+					if e.Kind == ax.EventAttemptDone || fTerminal(e.Kind) {
+						text += fmt.Sprint(" ", e.Status, " ", e.Took)
+					}
+					if e.Kind == ax.EventAttemptDone && e.Status == 0 {
+						require.ErrorIs(t, e.Err, context.Canceled)
+					}
+					got = append(got, text)
+				}
+				require.Equal(t, row.want, got)
 			})
 		})
 	}

@@ -139,10 +139,10 @@ func (c *caller) canceledLocked(err error) *result {
 			now := c.s.now()
 			res.op = opQueue
 			res.err = &leftError{err, now.sub(c.born), f.wait.obstacle(now).name}
-		case f.state == flightResting || f.state == flightWaiting || f.state == flightSettling && f.attempts == 0 && f.refusal == nil:
+		case f.state == flightResting || f.state == flightWaiting:
 			res.op = f.waitOp()
 		default:
-			res.op = opFallback
+			res.op = f.settlingOp()
 		}
 	}
 	return res

@@ -314,3 +314,60 @@ func TestX1TagsEndMany(t *testing.T) {
 		require.Zero(t, t.S.CancelTag("y"))
 	})
 }
+
+// TestErrorOpIsFallbackOnlyWhileOneRuns: else it is how far the task itself had come.
+func TestErrorOpIsFallbackOnlyWhileOneRuns(t *testing.T) {
+	slow := func(ctx context.Context, _ *ax.Task, _ error) (*http.Response, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	type how struct {
+		paused, atDone bool
+		end            func(*tester)
+	}
+	var leave context.CancelFunc
+	ctx, tag := func(*tester) { leave() }, func(t *tester) { t.S.CancelTag("x") }
+	shutdown := func(t *tester) { require.Error(t, t.S.Shutdown(qTimeout(t, 0))) }
+	static := &ax.Fallback{Static: slow}
+	rows := []struct {
+		name string
+		r    ax.Request
+		how  how
+		op   string
+	}{
+		{"paused, Shutdown", ax.Request{}, how{true, false, shutdown}, "queue"},
+		{"after the attempt", ax.Request{}, how{false, true, tag}, "attempt"},
+		{"after the attempt, by ctx", ax.Request{Fallback: static}, how{false, true, ctx}, "attempt"},
+		{"in the fallback", ax.Request{Fallback: static}, how{false, false, tag}, "fallback"},
+		{"in the fallback, by ctx", ax.Request{Fallback: static}, how{false, false, ctx}, "fallback"},
+		{"in the fallback of a refused one", ax.Request{Fallback: static, QueueTimeout: fms}, how{true, false, tag}, "fallback"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			var told func(ax.Event)
+			bubble(t, ax.Config{OnEvent: func(e ax.Event) { told(e) }}, func(t *tester) {
+				t.Server.Reply = fBreak(errFWire)
+				told = func(e ax.Event) {
+					if row.how.atDone && e.Kind == ax.EventAttemptDone {
+						row.how.end(t)
+					}
+				}
+				if row.how.paused {
+					require.NoError(t, t.S.Pause("a.test"))
+				}
+				var ctx context.Context
+				ctx, leave = context.WithCancel(t.Context())
+				defer leave()
+				row.r.URL, row.r.Tags = at("/"), []string{"x"}
+				c := t.Go(ctx, row.r)
+				time.Sleep(fsec)
+				if !row.how.atDone {
+					row.how.end(t)
+				}
+				r := <-c
+				require.ErrorIs(t, r.Err, context.Canceled)
+				require.Equal(t, row.op, fError(t, r.Err).Op)
+			})
+		})
+	}
+}

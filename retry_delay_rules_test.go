@@ -2,6 +2,7 @@ package ax_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -137,8 +138,14 @@ func TestF3WaitThatIsTooLongIsNotBegun(t *testing.T) {
 				require.Equal(t, 1, t.Server.Count())
 				if row.status == 0 {
 					require.ErrorIs(t, res.Err, errFWire)
-					require.NotErrorIs(t, res.Err, context.DeadlineExceeded)
+					require.ErrorIs(t, res.Err, ax.ErrWouldExceedDeadline)
+					require.NotErrorIs(t, res.Err, context.DeadlineExceeded, "it is the attempt's error")
 					return
+				}
+				if errors.Is(res.Resp.Cause, ax.ErrWouldExceedDeadline) {
+					require.ErrorIs(t, res.Resp.Cause, context.DeadlineExceeded)
+				} else {
+					require.Zero(t, row.timeout)
 				}
 				require.Equal(t, "last", fBody(t, res))
 				require.Equal(t, row.status, res.Status())

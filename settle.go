@@ -37,7 +37,7 @@ func (f *flight) goneResult() *result {
 		return nil
 	}
 	return &result{
-		kind: EventCanceled, op: opFallback, err: ctxError(f.values), attempts: f.attempts, last: f.answer,
+		kind: EventCanceled, op: f.settlingOp(), err: ctxError(f.values), attempts: f.attempts, last: f.answer,
 	}
 }
 
@@ -83,7 +83,9 @@ func (f *flight) result() *result {
 	if f.refusal != nil && f.refusedOp == opRetry {
 		res.op = opRetry
 	}
-	if res.cause != nil {
+	if late, ok := res.cause.(*lateRetryError); ok {
+		res.err = beside(out.err, late.error)
+	} else if res.cause != nil {
 		res.err = beside(out.err, res.cause)
 	}
 	return res
@@ -289,7 +291,7 @@ func (c *caller) answer() (*Response, error) {
 	}
 	both := new(answered)
 	r := &both.Response
-	r.Source, r.Attempts, r.Waited = res.source, int(res.attempts), res.waited
+	r.Source, r.Attempts, r.Waited = res.source, int(res.attempts), c.waited()
 	r.Seq, r.Cause = c.seq(), res.cause
 	if c.joined && res.source == FromNetwork {
 		r.Source = FromFlight
@@ -332,6 +334,14 @@ func requestOf(resp *http.Response, ctx context.Context) *http.Request {
 	return req.WithContext(ctx)
 }
 
+// waited is how long c has been in queues: no longer than it has been there itself.
+func (c *caller) waited() time.Duration {
+	if !c.joined {
+		return c.res.waited
+	}
+	return min(c.res.waited, c.s.now().sub(c.born))
+}
+
 // failure is res as the error of c.
 func (c *caller) failure(res *result) *Error {
 	e := &Error{
@@ -343,7 +353,7 @@ func (c *caller) failure(res *result) *Error {
 		if c.joined {
 			dropCookies(e.Response.Response)
 		}
-		e.Response.Attempts = e.Attempts
+		e.Response.Attempts, e.Response.Seq = e.Attempts, c.seq()
 	}
 	return e
 }

@@ -105,8 +105,12 @@ func (s *Scheduler) gauges() (Stats, []laneLook) {
 }
 
 // snapshot is what Stats says of one lane, but for the quantiles; under is its
-// express attempts under way.
+// express attempts under way. What time has changed by now is told when its alarm
+// rings.
 func (l *lane) snapshot(now instant, done uint64, under int) LaneStats {
+	if l.brk != nil {
+		l.brk.tick(now)
+	}
 	ls := LaneStats{
 		Active:        l.running + under,
 		MaxConcurrent: l.limit(now),

@@ -170,9 +170,11 @@ func (t *Task) Request() Request {
 func (t *Task) usable() bool { return t != nil && t.u != nil }
 
 // safe says whether the method only reads: RFC 9110, section 9.2.1.
-func (t *Task) safe() bool {
-	switch t.Method() {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+func (t *Task) safe() bool { return safe(t.Method()) }
+
+func safe(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		return true
 	}
 	return false
