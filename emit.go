@@ -324,7 +324,7 @@ func (f *flight) tellOutcome(at *attempt, out *outcome, v verdict) {
 		return
 	}
 	f.tell(nil, Event{
-		Kind: EventAttemptDone, Attempt: int(at.n), Took: out.took, Status: out.status(), Err: out.err,
+		Kind: EventAttemptDone, Attempt: int(at.n), Took: out.took, Status: out.status(), Verdict: Verdict(out.kind), Err: out.err,
 	})
 	if v == verdictRetry {
 		f.tell(nil, Event{

@@ -77,6 +77,23 @@ func (k EventKind) String() string {
 		"over-budget", "fell-back", "succeeded", "failed", "canceled", "rejected", "breaker-ramping")
 }
 
+// Verdict is what an attempt says about its server, by the rule of its lane's
+// breaker ([Breaker.IsFailure]) also where there is none: breakers and
+// [LaneStats.Failures] go by it.
+type Verdict int
+
+// What an attempt may say.
+const (
+	VerdictNeutral Verdict = iota // nothing: its caller ended it, or ax, or the caller's side failed
+	VerdictSuccess                // it works
+	VerdictFailure                // it does not
+)
+
+// String is "neutral", "success" or "failure".
+func (v Verdict) String() string {
+	return enumName("Verdict", int(v), "neutral", "success", "failure")
+}
+
 // Event is one thing that happened to a task or a lane, as [Config.OnEvent] is
 // told. Fields that say nothing about its kind are zero.
 //
@@ -112,6 +129,8 @@ type Event struct {
 	Delay time.Duration
 	// Status is the response's code, 0 without one.
 	Status int
+	// Verdict is what an attempt that is done says about its server.
+	Verdict Verdict
 	// Source tells where the response of EventSucceeded or EventFellBack came from;
 	// in others it is zero, which is FromNetwork, and says nothing.
 	Source Source
@@ -175,6 +194,9 @@ func (e *Event) attrs() []slog.Attr {
 	times("took", e.Took)
 	times("delay", e.Delay)
 	numbers("status", e.Status)
+	if e.Kind == EventAttemptDone {
+		texts("verdict", e.Verdict.String())
+	}
 	if e.Kind == EventSucceeded || e.Kind == EventFellBack {
 		texts("source", e.Source.String())
 	}

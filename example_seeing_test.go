@@ -45,6 +45,20 @@ func ExampleEventKind() {
 	// Output: 0 <nil>
 }
 
+func ExampleVerdict() {
+	server := newDemo(echo)
+	defer server.Close()
+	sched := newScheduler(ax.Config{OnEvent: func(e ax.Event) {
+		if e.Kind == ax.EventAttemptDone {
+			fmt.Println(e.Status, e.Verdict)
+		}
+	}})
+	defer sched.Close()
+
+	sched.Get(context.Background(), server.URL)
+	// Output: 200 success
+}
+
 func ExampleScheduler_Watch() {
 	server := newDemo(echo)
 	defer server.Close()

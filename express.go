@@ -196,7 +196,7 @@ func (x *express) end(r *Response) {
 	now := x.at.began.add(took)
 	defer x.tell(now, &Event{Kind: EventSucceeded, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.at.values})
 	s.passBack(l)
-	x.tell(now, &Event{Kind: EventAttemptDone, Attempt: 1, Status: r.StatusCode, Took: took, Context: x.at.values})
+	x.tell(now, &Event{Kind: EventAttemptDone, Attempt: 1, Status: r.StatusCode, Verdict: VerdictSuccess, Took: took, Context: x.at.values})
 }
 
 // attempt calls the executor and, if all is ordinary, ends the task. A panic or

@@ -12,9 +12,9 @@ import (
 type outcomeKind uint8
 
 const (
-	outcomeNeutral outcomeKind = iota // nothing: the caller ended it, or ax itself
-	outcomeSuccess
-	outcomeFailure
+	outcomeNeutral = outcomeKind(VerdictNeutral)
+	outcomeSuccess = outcomeKind(VerdictSuccess)
+	outcomeFailure = outcomeKind(VerdictFailure)
 )
 
 // outcome is that of one attempt.

@@ -39,9 +39,8 @@ type recorder struct {
 	events  map[ax.EventKind]*ring[record]
 	count   uint64
 	chart   chart
-	moved   bool              // something happened since the last sample
-	timed   bool              // the next sample is on its way
-	failed  map[string]uint64 // of each lane, at the last sample
+	moved   bool // something happened since the last sample
+	timed   bool // the next sample is on its way
 	streams map[*stream]struct{}
 	open    int // streams of both sorts
 }
@@ -65,7 +64,6 @@ func (r *recorder) look() (done func()) {
 	}
 	if r.stop == nil {
 		r.clear(time.Now())
-		r.failuresIn(r.s.Stats())
 		r.stop = r.s.Watch(r.event)
 		r.nudge() // what stands there already is sampled without an event
 	}
@@ -102,7 +100,6 @@ func (r *recorder) clear(now time.Time) {
 	defer r.mu.Unlock()
 	r.events = make(map[ax.EventKind]*ring[record])
 	r.chart = chart{since: now.Unix()}
-	r.failed = nil
 }
 
 // event is told by the scheduler of everything that happens, on the goroutine to
@@ -122,6 +119,9 @@ func (r *recorder) event(e ax.Event) {
 	s := r.chart.slot(e.Time)
 	if e.Kind == ax.EventStarted {
 		s.started++
+	}
+	if e.Verdict == ax.VerdictFailure {
+		s.failed++
 	}
 	for st := range r.streams {
 		st.offer(&rec)
@@ -158,39 +158,11 @@ func (r *recorder) sample() {
 	if !watching {
 		return
 	}
-	second := time.Now().Add(-time.Second)
-	r.chart.sample(second, st.Active, st.Queued, st.Parked)
-	r.chart.slot(second).failed += r.failuresInLocked(st)
+	r.chart.sample(time.Now().Add(-time.Second), st.Active, st.Queued, st.Parked)
 	if r.moved || st.Active+st.Queued+st.Parked > 0 {
 		r.nudgeLocked()
 	}
 	r.moved = false
-}
-
-// failuresIn begins to count failures: what the lanes have had so far is none.
-func (r *recorder) failuresIn(st ax.Stats) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failuresInLocked(st)
-}
-
-// failuresInLocked is how many attempts have failed since the last sample, as
-// LaneStats.Failures counts them: what proves nothing about a server is none.
-func (r *recorder) failuresInLocked(st ax.Stats) (n int) {
-	failed := make(map[string]uint64)
-	for name, l := range st.Lanes {
-		if l.Failures == 0 {
-			continue
-		}
-		failed[name] = l.Failures
-		if before := r.failed[name]; l.Failures >= before {
-			n += int(l.Failures - before)
-		} else { // forgotten meanwhile, and there again
-			n += int(l.Failures)
-		}
-	}
-	r.failed = failed
-	return n
 }
 
 // latest are the newest events that f lets through, newest first.

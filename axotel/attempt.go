@@ -2,9 +2,7 @@ package axotel
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -25,24 +23,16 @@ type attempt struct {
 	ready chan struct{} // closed when the event has filled in the rest
 	span  trace.Span
 	n     int
-	began time.Time
-	owner label                    // its lane and owner
-	whose metric.MeasurementOption // the same
+	whose metric.MeasurementOption
 
 	// Guarded by the observer's mutex.
 	claimed bool // an executor ends it, with the body; else its event does
 	told    bool // its event has come
 	orphan  bool // the executor did not wait for the event
 	over    bool
-	timed   bool          // its duration is recorded
-	took    time.Duration // once it is over, as are the next
-	outcome string        // what it proves if no event tells
-	aborted bool          // its executor did not return
-	left    bool          // its task ended before it did
-	loose   flightKey     // under which it is loose; zero = it is not
-	task    *task         // in whose name it started; nil for an orphan
-	flight  *flight       // whose it is; nil = nobody can join it
-	of      flightKey     // flight's key
+	task    *task     // in whose name it started; nil for an orphan
+	flight  *flight   // whose it is; nil = nobody can join it
+	of      flightKey // flight's key
 }
 
 // startSpan gives a its span, a child of what parent carries.
@@ -68,9 +58,9 @@ func (o *observer) expected(ctx context.Context) *attempt {
 	return a
 }
 
-// eventLate is how long an executor waits for the event of its attempt, and how
-// late the event of its end may be. They are late only while another goroutine is
-// telling what came before: a few microseconds, unless an OnEvent is slow.
+// eventLate is how long an executor waits for the event of its attempt. It is
+// late only while another goroutine is telling what came before it: a few
+// microseconds, unless an OnEvent is slow.
 const eventLate = 100 * time.Millisecond
 
 // claim is the attempt that an executor runs under ctx. If the event does not
@@ -119,33 +109,24 @@ func (o *observer) orphaned(a *attempt, ctx context.Context, t *ax.Task) *attemp
 // end ends the attempt, once, by the status or the error that it came to.
 func (a *attempt) end(status int, err error) {
 	o := a.o
-	end := a.key.Err()
 	o.mu.Lock()
 	if a.over {
 		o.mu.Unlock()
 		return
 	}
-	a.over, a.aborted = true, errors.Is(err, errAborted)
-	a.took, a.outcome = time.Since(a.began), "neutral"
-	switch {
-	case end == nil && (a.claimed || !a.left):
-		a.outcome = attemptOutcome(a.key, status, err)
-	case a.left && errors.Is(end, context.DeadlineExceeded): // the attempt's own: the caller's has been
-		a.outcome = "failure"
-	}
+	a.over = true
 	delete(o.attempts, a.key)
-	if a.timed && a.task != nil {
-		a.task.dropLocked(a)
+	if t := a.task; t != nil {
+		for i, r := range t.running {
+			if r == a {
+				t.running = append(t.running[:i], t.running[i+1:]...)
+				break
+			}
+		}
 	}
-	alone := a.left && !a.timed
-	a.timed = a.timed || alone
-	o.looseLocked(a)
 	o.landLocked(a)
 	o.mu.Unlock()
 	o.meters.active.Add(a.key, -1, a.whose)
-	if alone {
-		o.meters.attemptDone(a.key, a.owner, a.took, a.outcome)
-	}
 	if status > 0 {
 		a.span.SetAttributes(semconv.HTTPResponseStatusCode(status))
 	}
@@ -175,22 +156,6 @@ func (a *attempt) redirected(req *http.Request) {
 	a.span.SetName(spanMethod(req.Method))
 	a.span.SetAttributes(methodAttributes(req.Method)...)
 	a.span.SetAttributes(urlAttributes(req.URL)...)
-}
-
-// looseLocked lets an attempt be forgotten that is over and loose, when its event
-// can be no more on its way to another task of its flight.
-func (o *observer) looseLocked(a *attempt) {
-	if !a.over || a.loose.key == "" {
-		return
-	}
-	time.AfterFunc(eventLate, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		rest := slices.DeleteFunc(o.loose[a.loose], func(other *attempt) bool { return other == a })
-		if o.loose[a.loose] = rest; len(rest) == 0 {
-			delete(o.loose, a.loose)
-		}
-	})
 }
 
 // attemptContext is an attempt's context with its span. Unlike a plain

@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -94,67 +92,6 @@ func spanMethod(m string) string {
 		return "HTTP"
 	}
 	return m
-}
-
-// attemptOutcome is what an attempt proves about the server by what it came to:
-// "success", "failure", or "neutral" if its caller, ax, or the caller's side of
-// the request ended it. ctx is the caller's. It is the scheduler's own rule as
-// far as errors tell it; a Breaker.IsFailure is not asked.
-func attemptOutcome(ctx context.Context, status int, err error) string {
-	switch {
-	case err == nil && status < 500:
-		return "success"
-	case err == nil, attemptTimedOut(err):
-		return "failure"
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return "neutral"
-	case isRefusal(err), errors.Is(err, ax.ErrNotReplayable), errors.Is(err, errAborted), ownFault(err):
-		return "neutral"
-	}
-	return "failure"
-}
-
-// attemptTimedOut tells the end by AttemptTimeout, which is a deadline like the
-// caller's, but the server's failure.
-func attemptTimedOut(err error) bool {
-	return somewhere(err, func(err error) bool { return fmt.Sprintf("%T", err) == "*ax.attemptTimeoutError" })
-}
-
-// ownFault tells the errors that the server has no part in: of Prepare, of the
-// request's own body, of a CheckRedirect, of a request that cannot be sent, and a
-// panic. Most have no name outside of ax, but a Go type.
-func ownFault(err error) bool {
-	return somewhere(err, func(err error) bool {
-		switch fmt.Sprintf("%T", err) {
-		case "*ax.PanicError", "*ax.prepareError", "*ax.bodyError":
-			return true
-		case "*ax.clientError":
-			return flagged(err, "own")
-		case "*ax.finalError":
-			return flagged(err, "unsent")
-		}
-		return false
-	})
-}
-
-// flagged reads a field of the struct that err points to; false if there is none.
-func flagged(err error, field string) bool {
-	v := reflect.ValueOf(err).Elem().FieldByName(field)
-	return v.Kind() == reflect.Bool && v.Bool()
-}
-
-// somewhere tells whether is holds for err or for something that it wraps.
-func somewhere(err error, is func(error) bool) bool {
-	if err == nil || is(err) {
-		return err != nil
-	}
-	switch w := err.(type) {
-	case interface{ Unwrap() error }:
-		return somewhere(w.Unwrap(), is)
-	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(w.Unwrap(), func(err error) bool { return somewhere(err, is) })
-	}
-	return false
 }
 
 // kind is one error of ax by a short name.

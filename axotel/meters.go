@@ -143,9 +143,8 @@ func (m *meters) with(l label) metric.MeasurementOption {
 }
 
 // attemptDone records an attempt's time by what it proves about the server.
-func (m *meters) attemptDone(ctx context.Context, l label, took time.Duration, outcome string) {
-	l.outcome = outcome
-	m.service.Record(ctx, positive(took), m.with(l))
+func (m *meters) attemptDone(ctx context.Context, e ax.Event) {
+	m.service.Record(ctx, positive(e.Took), m.with(label{lane: e.Lane, owner: e.Owner, outcome: e.Verdict.String()}))
 }
 
 // taskDone records a task's end.

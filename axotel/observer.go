@@ -2,7 +2,6 @@ package axotel
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"github.com/axsched/ax"
@@ -26,7 +25,6 @@ type observer struct {
 	tasks    map[taskID]*task
 	attempts map[context.Context]*attempt // by the context that the executor is given
 	flights  map[flightKey]*flight
-	loose    map[flightKey][]*attempt // whose task has left them; their flight may go on with others
 }
 
 // taskID is a task in its scheduler.
@@ -44,15 +42,8 @@ type task struct {
 	whose  metric.MeasurementOption
 	queued bool // it counts as queued
 
-	running []*attempt // started in its name, and not over or not timed; guarded
+	running []*attempt // started in its name; guarded
 	flight  flightKey  // it stands in that one; zero = in none; guarded
-}
-
-// dropLocked forgets an attempt of t's, if it is one.
-func (t *task) dropLocked(a *attempt) {
-	if i := slices.Index(t.running, a); i >= 0 {
-		t.running = slices.Delete(t.running, i, i+1)
-	}
 }
 
 // newObserver makes an observer; without tp it makes no spans.
@@ -66,7 +57,6 @@ func newObserver(tp trace.TracerProvider, m *meters) *observer {
 		tasks:    make(map[taskID]*task),
 		attempts: make(map[context.Context]*attempt),
 		flights:  make(map[flightKey]*flight),
-		loose:    make(map[flightKey][]*attempt),
 	}
 }
 
@@ -186,16 +176,12 @@ func (o *observer) started(t *task, e ax.Event) context.Context {
 	}
 	t.span.AddEvent("started", trace.WithTimestamp(e.Time), trace.WithAttributes(
 		spanAttemptKey.Int(e.Attempt), spanWaitedKey.Float64(positive(e.Waited))))
-	of := label{lane: e.Lane, owner: e.Owner}
 	a := o.expected(e.Context)
 	if a == nil {
-		o.mu.Lock()
-		t.running = append(t.running, &attempt{o: o, n: e.Attempt, owner: of, over: true, outcome: "neutral"})
-		o.mu.Unlock()
 		return e.Context // its executor has not waited for this
 	}
 	o.startSpan(a, t.ctx, e.Task, t.attrs, trace.WithTimestamp(e.Time))
-	a.n, a.began, a.owner, a.whose = e.Attempt, e.Time, of, t.whose
+	a.n, a.whose = e.Attempt, t.whose
 	a.span.SetAttributes(spanAttemptKey.Int(e.Attempt))
 	if e.Attempt > 1 {
 		a.span.SetAttributes(semconv.HTTPRequestResendCount(e.Attempt - 1))
@@ -209,80 +195,34 @@ func (o *observer) started(t *task, e ax.Event) context.Context {
 // attemptDone records what an attempt came to, and ends it if no executor of
 // ours does.
 func (o *observer) attemptDone(t *task, e ax.Event) {
-	outcome := attemptOutcome(e.Context, e.Status, e.Err)
-	again := false
-	var done *attempt
+	o.meters.attemptDone(t.ctx, e)
 	o.mu.Lock()
-	if a := o.startedLocked(t, e); a != nil {
-		again, a.timed = a.timed, true
-		if a.aborted {
-			outcome = "neutral"
-		}
-		switch {
-		case a.over:
-			t.dropLocked(a)
-		case !a.claimed:
+	var done *attempt
+	for _, a := range t.running {
+		if a.n == e.Attempt && !a.claimed {
 			done = a
 		}
 	}
 	o.mu.Unlock()
-	if !again {
-		o.meters.attemptDone(t.ctx, label{lane: e.Lane, owner: e.Owner}, e.Took, outcome)
-	}
 	if done != nil {
 		done.end(e.Status, e.Err)
 	}
 }
 
-// startedLocked is the attempt whose end e tells, perhaps started in the name of a
-// task that has left since; nil if it is not known.
-func (o *observer) startedLocked(t *task, e ax.Event) (found *attempt) {
-	for _, a := range t.running {
-		if a.n == e.Attempt {
-			return a
-		}
-	}
-	if len(o.loose) == 0 {
-		return nil
-	}
-	for _, a := range o.loose[keyOf(e)] {
-		if a.n == e.Attempt && (found == nil || found.timed) {
-			found = a
-		}
-	}
-	return found
-}
-
-// ended records a task's end and forgets it, and the attempts of which nothing is
-// told any more: the slower of two, and those that it leaves.
+// ended records a task's end and forgets it.
 func (o *observer) ended(id taskID, t *task, e ax.Event) {
-	var open, untold []*attempt
 	o.mu.Lock()
 	delete(o.tasks, id)
 	o.leaveLocked(t)
+	var left []*attempt
 	for _, a := range t.running {
-		a.left = true
-		if !a.over && !a.claimed {
-			open = append(open, a)
-			continue
-		}
-		if k := keyOf(e); k.key != "" {
-			a.loose = k
-			o.loose[k] = append(o.loose[k], a)
-			o.looseLocked(a)
-		}
-		if a.over {
-			a.timed = true
-			untold = append(untold, a)
+		if !a.claimed {
+			left = append(left, a)
 		}
 	}
-	t.running = nil
 	o.mu.Unlock()
-	for _, a := range open {
+	for _, a := range left {
 		a.end(0, e.Err)
-	}
-	for _, a := range untold {
-		o.meters.attemptDone(t.ctx, a.owner, a.took, a.outcome)
 	}
 	o.dequeue(t)
 	o.meters.taskDone(t.ctx, e)

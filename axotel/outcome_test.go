@@ -60,10 +60,6 @@ func TestOutcomeIsTheSchedulers(t *testing.T) {
 			time.AfterFunc(time.Second, cancel)
 			_, _ = r.S.Send(ctx, get)
 		}, "neutral"},
-		{"close", hangs, func(r *rig) {
-			time.AfterFunc(time.Second, func() { r.S.Close() })
-			_, _ = r.S.Send(r.Context(), get)
-		}, "neutral"},
 		{"Prepare", says(200), sends(ax.Request{URL: "http://a.test/", Prepare: func(*http.Request) error {
 			return errors.New("no token")
 		}}), "neutral"},
@@ -114,6 +110,16 @@ func TestOutcomeOfWhatTheClientRefuses(t *testing.T) {
 		require.Error(r, err)
 		require.Equal(r, map[string]int64{"lane=a.test,outcome=neutral": 2}, r.sums("ax.attempt.duration"))
 		require.Zero(r, r.S.Stats().Lanes["a.test"].Failures)
+	})
+}
+
+// Where a breaker has a rule of its own the outcome is by that.
+func TestOutcomeByIsFailure(t *testing.T) {
+	cfg := ax.Config{Breaker: &ax.Breaker{IsFailure: func(o ax.Outcome) bool { return o.Response != nil && o.Response.StatusCode == 404 }}}
+	traced(t, cfg, script(says(404), says(503)), func(r *rig) {
+		sends(ax.Request{URL: "http://a.test/"})(r)
+		sends(ax.Request{URL: "http://a.test/"})(r)
+		require.Equal(r, map[string]int64{"lane=a.test,outcome=failure": 1, "lane=a.test,outcome=success": 1}, r.sums("ax.attempt.duration"))
 	})
 }
 

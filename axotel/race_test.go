@@ -55,26 +55,19 @@ func TestRaceLeavesNothingBehind(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r.o.mu.Lock()
 		defer r.o.mu.Unlock()
-		return len(r.o.tasks)+len(r.o.attempts)+len(r.o.flights)+len(r.o.loose) == 0
+		return len(r.o.tasks)+len(r.o.attempts)+len(r.o.flights) == 0
 	}, 5*time.Second, time.Millisecond)
 	r.empty()
 	st := r.S.Stats()
 	require.Equal(t, uint64(2000), st.Submitted)
 	require.Len(t, r.tasks(), 2000)
-	var ended, hits, sent, timed int64
+	var ended, hits int64
 	for _, v := range r.sums("ax.tasks") {
 		ended += v
 	}
 	for _, v := range r.sums("ax.dedupe.hits") {
 		hits += v
 	}
-	for _, v := range r.sums("ax.attempts") {
-		sent += v
-	}
-	for _, v := range r.sums("ax.attempt.duration") {
-		timed += v
-	}
 	require.Equal(t, int64(2000), ended)
-	require.InDelta(t, sent, timed, 5) // who leave in one moment may be told in another order
 	require.Equal(t, int64(st.Coalesced+st.WindowHits), hits)
 }
