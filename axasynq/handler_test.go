@@ -209,8 +209,8 @@ func TestHandlerCountsWhatWasSentBeforeARefusal(t *testing.T) {
 		cfg  ax.Config
 	}{
 		{"breaker", ax.Config{Retry: retry, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Minute, WhenOpen: ax.OpenReject}}},
-		{"queue timeout", ax.Config{Retry: retry, QueueTimeout: 50 * time.Millisecond, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Minute}}},
-		{"rate", ax.Config{Retry: retry, QueueTimeout: 50 * time.Millisecond, Rate: ax.PerMinute(1)}},
+		{"queue timeout", ax.Config{Retry: retry, Breaker: &ax.Breaker{Window: 1, OpenFor: time.Minute}}},
+		{"rate", ax.Config{Retry: retry, Rate: ax.PerMinute(1)}},
 		{"budget", ax.Config{Retry: retry, Budgets: map[string]ax.Budget{"o": {Rate: ax.PerMinute(1), Over: ax.OverReject}}}},
 		{"alternate", ax.Config{
 			Breaker:  &ax.Breaker{Window: 1, OpenFor: time.Minute, WhenOpen: ax.OpenReject},
@@ -222,7 +222,7 @@ func TestHandlerCountsWhatWasSentBeforeARefusal(t *testing.T) {
 			sched, err := ax.New(nil, c.cfg)
 			require.NoError(t, err)
 			defer sched.Close()
-			text, err := ax.Must(ax.Request{URL: url, Owner: "o"}.Task()).MarshalJSON()
+			text, err := ax.Must(ax.Request{URL: url, Owner: "o", QueueTimeout: 50 * time.Millisecond}.Task()).MarshalJSON()
 			require.NoError(t, err)
 			stored := asynq.NewTaskWithHeaders(axasynq.Type, nil, map[string]string{"ax-task": string(text)})
 			h := axasynq.Handler(sched)
