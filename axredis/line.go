@@ -126,12 +126,16 @@ func (l *line) batchLocked(now time.Time) *batch {
 		g.queueLocked(k, now)
 		return true
 	})
+	room, wait := l.ownRoom(now)
+	if room == 0 {
+		l.refuseLocked(time.Time{}, wait)
+	}
 	renew := l.renews() && !now.Before(l.renewAt)
 	if len(l.asks) == 0 && len(l.frees) == 0 && (l.pause.IsZero() || l.paused) && !renew {
 		return nil
 	}
 	b := &batch{sent: now, room: margin{g.cfg.Timeout, g.trip}, pause: l.pause}
-	b.asks = head(&l.asks, maxBatch)
+	b.asks = head(&l.asks, min(maxBatch, room))
 	b.frees = head(&l.frees, maxBatch)
 	for _, k := range b.asks {
 		k.sent, k.room = now, b.room
@@ -187,6 +191,7 @@ func (l *line) answerLocked(b *batch, reply []int64, now time.Time) {
 			l.freeLocked(k.id, now)
 			k.err = ErrClosed
 			l.g.doneLocked(k)
+		case granted && !l.keepsOwnLocked(k, now):
 		case granted:
 			l.grantLocked(k, now)
 			if k.lease != nil {
@@ -217,6 +222,19 @@ func (l *line) answerLocked(b *batch, reply []int64, now time.Time) {
 		}
 		l.g.roomLocked(room, time.Duration(reply[3])*time.Microsecond, now)
 	}
+}
+
+// keepsOwnLocked is whether a start that Redis allows keeps to this process's own
+// record; else it is refused.
+func (l *line) keepsOwnLocked(k *ask, now time.Time) bool {
+	room, wait := l.ownRoom(now)
+	if room > 0 {
+		return true
+	}
+	k.retryIn = wait
+	l.freeLocked(k.id, now)
+	l.g.doneLocked(k)
+	return false
 }
 
 // sharesLocked is whether the lane's starts count in "" as well.

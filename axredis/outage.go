@@ -1,6 +1,9 @@
 package axredis
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // health is a small breaker around Redis: after a few calls without answer none
 // is made any more, so that an outage costs nothing, until a probe beside the
@@ -178,9 +181,26 @@ func (l *line) answerAloneLocked(k *ask, now time.Time) {
 	case FailLocal:
 		k.retryIn = l.localWait(now)
 	}
-	if k.retryIn == 0 {
-		l.grantLocked(k, now)
+	if k.retryIn > 0 {
+		return
 	}
+	l.grantLocked(k, now)
+	if l.g.cfg.Outage == FailLocal {
+		for _, s := range l.scopes {
+			s.alone = now
+		}
+	}
+}
+
+// ownRoom is how many starts the limits leave to this process, were it alone, if it
+// was so of late; and else how long they let them wait.
+func (l *line) ownRoom(now time.Time) (room int, wait time.Duration) {
+	room = math.MaxInt
+	for _, s := range l.scopes {
+		r, w := s.ownRoom(now)
+		room, wait = min(room, r), max(wait, w)
+	}
+	return room, early(wait)
 }
 
 // localWait is how long the fleet's limits, applied to this process alone, let a
