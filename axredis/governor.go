@@ -88,8 +88,10 @@ func (g *Governor) governs(lane string) bool {
 	return g.scopes[lane] != nil || g.scopes[""] != nil
 }
 
-// Acquire asks for one start in a.Lane. It answers within Config.Timeout,
-// whatever Redis does; the error is [ErrClosed] or that of ctx.
+// Acquire asks for one start in a.Lane. It answers within twice Config.Timeout,
+// whatever Redis does: after that while it waits for its turn among the lanes of
+// this process that share the limits of "", the call may take as long once more.
+// The error is [ErrClosed] or that of ctx.
 func (g *Governor) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 	if !g.governs(a.Lane) {
 		return ax.Grant{}, nil
