@@ -20,6 +20,18 @@ type batch struct {
 type free struct {
 	id    string
 	since time.Time
+
+	handed bool // somebody has been called for what it has held
+}
+
+// unhanded is how many frees nobody has been called for.
+func (b *batch) unhanded() (n int) {
+	for _, f := range b.frees {
+		if !f.handed {
+			n++
+		}
+	}
+	return n
 }
 
 // maxBatch bounds the asks and the frees of one step: a script must not keep Redis
@@ -41,13 +53,17 @@ func (l *line) arguments(b *batch) []any {
 	if l.leased() {
 		hold = g.cfg.LeaseTTL
 	}
-	args := []any{g.id + "/" + l.name, micros(g.cfg.LeaseTTL), micros(min(hold, g.cfg.LeaseTTL)),
-		micros(l.poll()), micros(waiterGrace), int64(0), 0, len(l.scopes)}
+	args := []any{g.id, micros(g.cfg.LeaseTTL), micros(min(hold, g.cfg.LeaseTTL)),
+		micros(l.poll()), micros(waiterGrace), int64(0), 0, "", len(l.scopes)}
 	if !b.pause.IsZero() {
 		args[5] = micros(max(0, time.Until(b.pause)))
 	}
 	if len(b.asks) > 0 && b.asks[0].rank.Equal(l.served) {
 		args[6] = 1
+	}
+	now := g.now()
+	if rank, ok := g.bestLocked(); ok && l.sharesLocked() {
+		args[7] = distance(rank, now)
 	}
 	for _, s := range l.scopes {
 		args = append(args, s.cap, len(s.rates))
@@ -64,7 +80,6 @@ func (l *line) arguments(b *batch) []any {
 		args = append(args, le.id)
 	}
 	args = append(args, len(b.asks))
-	now := g.now()
 	for _, k := range b.asks {
 		args = append(args, k.id, distance(k.rank, now))
 	}
@@ -76,7 +91,7 @@ func (l *line) arguments(b *batch) []any {
 // given back first, so that it does so every time.
 func probeArguments(id string) []any {
 	const second = 1_000_000
-	return []any{id, second, second, 0, 0, 0, 0, 1, 0, 0, 1, id, 0, 1, id, 0}
+	return []any{id, second, second, 0, 0, 0, 0, "", 1, 0, 0, 1, id, 0, 1, id, 0}
 }
 
 // waiterGrace is how much later than told, and jittered, a waiter may ask again

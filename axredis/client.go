@@ -22,7 +22,7 @@ func newDialer(rdb redis.UniversalClient, timeout time.Duration) dialer {
 		return func() redis.UniversalClient {
 			o := *c.Options()
 			o.MaxRetries, o.DialerRetries = -1, 1
-			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout
+			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout/2
 			o.ContextTimeoutEnabled = true
 			o.MinIdleConns, o.MaintNotificationsConfig = 0, quiet
 			return redis.NewClient(&o)
@@ -31,7 +31,7 @@ func newDialer(rdb redis.UniversalClient, timeout time.Duration) dialer {
 		return func() redis.UniversalClient {
 			o := *c.Options()
 			o.MaxRetries, o.DialerRetries = -1, 1 // redirections are followed all the same
-			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout
+			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout/2
 			o.ContextTimeoutEnabled = true
 			o.MinIdleConns, o.MaintNotificationsConfig = 0, quiet
 			o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false // every call writes
@@ -41,11 +41,33 @@ func newDialer(rdb redis.UniversalClient, timeout time.Duration) dialer {
 		return func() redis.UniversalClient {
 			o := *c.Options()
 			o.MaxRetries = -1
-			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout
+			o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = 3*timeout, timeout, timeout, timeout/2
 			o.ContextTimeoutEnabled = true
 			o.MinIdleConns = 0
 			return redis.NewRing(&o)
 		}
 	}
 	return nil
+}
+
+// callsAtOnce is how many calls find a connection in one pool of rdb's at once; 0 =
+// not known, or, where lanes lie on several servers, not one number.
+func callsAtOnce(rdb redis.UniversalClient, shared bool) int {
+	size, most := 0, 0
+	switch c := rdb.(type) {
+	case *redis.Client:
+		size, most = c.Options().PoolSize, c.Options().MaxActiveConns
+	case *redis.ClusterClient:
+		if shared {
+			size, most = c.Options().PoolSize, c.Options().MaxActiveConns
+		}
+	case *redis.Ring:
+		if shared {
+			size, most = c.Options().PoolSize, c.Options().MaxActiveConns
+		}
+	}
+	if most > 0 {
+		size = min(size, most)
+	}
+	return size
 }

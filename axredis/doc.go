@@ -24,6 +24,10 @@
 // gives up a tenth of LeaseTTL before others may take over: the attempt ends with
 // [ax.ErrGrantLost]. That holds in an outage as well, whatever its mode.
 //
+// It is asked once for each attempt. Not asked for, and beyond what the fleet counts:
+// redirects within an attempt that stay in its lane, and tasks nested in an attempt.
+// Through Scheduler.Transport each hop is a task of its own.
+//
 // # What a lease cannot do
 //
 // It cannot stop what a server is already doing. A process that was frozen past
@@ -37,7 +41,7 @@
 //
 // # Outages
 //
-// A call to Redis is bounded by Timeout and not retried. After two failures none
+// A call to Redis is bounded by Timeout and not retried. After two in a row that fail none
 // is made: starts are decided as [Outage] says, at no cost, until a probe beside
 // the callers finds Redis again. In a cluster or a ring lanes fail one by one.
 //

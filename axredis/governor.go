@@ -34,6 +34,7 @@ type Governor struct {
 	trip   time.Duration      // from a call to the use of its answer, the longer ones of late; 0 = none yet
 	health map[string]*health // by the lane, or "" for all
 	seeks  bool               // a probe is under way
+	queue  queue              // for the limits of ""
 	closed bool
 }
 
@@ -69,6 +70,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Governor, error) {
 		scopes: make(map[string]*scope, len(cfg.Lanes)),
 		lines:  make(map[string]*line),
 		health: make(map[string]*health),
+		queue:  queue{called: make(map[*ask]struct{})},
 	}
 	g.life, g.end = context.WithCancel(context.Background())
 	for name, limits := range cfg.Lanes {
@@ -77,7 +79,7 @@ func New(rdb redis.UniversalClient, cfg Config) (*Governor, error) {
 	if shared {
 		g.scopes[""].tellLanes(cfg.Lanes)
 	}
-	g.store = newStore(rdb, cfg.Timeout)
+	g.store = newStore(rdb, cfg.Timeout, shared)
 	return g, nil
 }
 
@@ -86,8 +88,10 @@ func (g *Governor) governs(lane string) bool {
 	return g.scopes[lane] != nil || g.scopes[""] != nil
 }
 
-// Acquire asks for one start in a.Lane. It answers within Config.Timeout,
-// whatever Redis does; the error is [ErrClosed] or that of ctx.
+// Acquire asks for one start in a.Lane. It answers within twice Config.Timeout,
+// whatever Redis does: after that while it waits for its turn among the lanes of
+// this process that share the limits of "", the call may take as long once more.
+// The error is [ErrClosed] or that of ctx.
 func (g *Governor) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 	if !g.governs(a.Lane) {
 		return ax.Grant{}, nil
@@ -99,7 +103,7 @@ func (g *Governor) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 	}
 	l := g.lineLocked(a.Lane)
 	g.asked++
-	k := &ask{id: g.id + ":" + strconv.FormatUint(g.asked, 36), rank: a.Rank, done: make(chan struct{})}
+	k := &ask{line: l, id: g.id + ":" + strconv.FormatUint(g.asked, 36), rank: a.Rank, done: make(chan struct{})}
 	if l.health.down {
 		now := time.Now()
 		g.probeLocked(l.health, now)
@@ -110,8 +114,12 @@ func (g *Governor) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 		g.mu.Unlock()
 		return k.grant(), nil
 	}
-	l.asks = append(l.asks, k)
-	l.pumpLocked()
+	if now := time.Now(); g.waitsLocked(k, now) {
+		g.queueLocked(k, now)
+	} else {
+		l.asks = append(l.asks, k)
+		l.pumpLocked()
+	}
 	g.mu.Unlock()
 	if err := l.waitFor(ctx, k); err != nil {
 		return ax.Grant{}, err
@@ -156,6 +164,9 @@ func (g *Governor) PauseUntil(lane string, until time.Time) {
 	g.lineLocked(lane).pauseLocked(now.Add(d), now)
 }
 
+// header is how many values of a reply stand before the answers to asks.
+const header = 4
+
 // step runs the script; the reply has an answer for each ask.
 func (g *Governor) step(keys []string, args []any, asks int) ([]int64, error) {
 	reply, err := g.store.run(g.store.step, keys, args)
@@ -163,7 +174,7 @@ func (g *Governor) step(keys []string, args []any, asks int) ([]int64, error) {
 		return nil, err
 	}
 	all, err := integers(reply)
-	if err == nil && len(all) != asks+1 {
+	if err == nil && len(all) != header+asks {
 		err = fmt.Errorf("axredis: the script answered %d values for %d asks", len(all), asks)
 	}
 	return all, err
@@ -223,6 +234,7 @@ func (g *Governor) Close() error {
 	g.closed = true
 	g.end()
 	now := time.Now()
+	g.dissolveLocked(nil)
 	for _, l := range g.lines {
 		l.closeLocked(now)
 	}
@@ -240,11 +252,11 @@ func (l *line) closeLocked(now time.Time) {
 		le.over = true
 		close(le.lost)
 		delete(l.held, id)
-		l.frees = append(l.frees, free{id, now})
+		l.frees = append(l.frees, free{id: id, since: now})
 	}
 	for _, k := range l.asks {
 		k.err = ErrClosed
-		close(k.done)
+		l.g.doneLocked(k)
 	}
 	l.asks = nil
 	l.pumpLocked()

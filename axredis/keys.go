@@ -11,10 +11,11 @@ type keySpace struct {
 	shared bool // "" has limits
 }
 
-// tag is the hash tag of a lane's keys.
+// tag begins a lane's keys, with their hash tag. What follows it tells a prefix with
+// a colon from a lane of another prefix.
 func (k keySpace) tag(lane string) string {
 	if k.shared {
-		return "{" + k.prefix + "}"
+		return "{" + k.prefix + "}:all"
 	}
 	return "{" + k.prefix + ":" + lane + "}"
 }
@@ -40,7 +41,7 @@ func (k keySpace) scope(lane, scope, version string, n int) []string {
 // versions is where the versions of a scope meet. It has a slot of its own, so
 // that versions that disagree about the slots of the others meet as well.
 func (k keySpace) versions(scope string) string {
-	return "{" + k.prefix + ":" + scope + "}:versions"
+	return "{" + k.prefix + ":" + scope + "}:versions:" + scope
 }
 
 // probe are the keys of a step that changes nothing for anybody, in the slot of a

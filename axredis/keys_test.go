@@ -238,3 +238,27 @@ func TestOtherClients(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 }
+
+// TestFleetsWhosePrefixesLookAlikeShareNothing, neither pauses nor warnings.
+func TestFleetsWhosePrefixesLookAlikeShareNothing(t *testing.T) {
+	var log strings.Builder
+	f := newFleet(t, lanes("eu", ax.Limits{MaxConcurrent: 1}))
+	long := f.cfg.Prefix + ":eu"
+	one := f.join()
+	others := []*axredis.Governor{
+		f.joinWith(func(c *axredis.Config) { c.Lanes, c.Prefix = together(ax.Limits{MaxConcurrent: 2}).Lanes, long }),
+		f.joinWith(func(c *axredis.Config) { c.Prefix = long }),
+	}
+	colon := f.joinWith(func(c *axredis.Config) {
+		c.Lanes = lanes("eu:eu", ax.Limits{MaxConcurrent: 3}).Lanes
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	one.PauseUntil("eu", time.Now().Add(time.Minute))
+	require.Eventually(t, func() bool { return must(t, one, ask("eu", 0)).RetryIn > 0 }, time.Second, ms)
+	for _, g := range others {
+		granted(t, g, ask("eu", 0))
+	}
+	granted(t, colon, ask("eu:eu", 0))
+	require.NoError(t, colon.Close()) // when it has heard of other versions
+	require.Empty(t, log.String())
+}

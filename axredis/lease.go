@@ -7,6 +7,7 @@ import (
 
 // ask is one Acquire that waits for its answer. Guarded by the governor's mutex.
 type ask struct {
+	line  *line
 	id    string
 	rank  time.Time
 	done  chan struct{} // closed with the answer
@@ -14,6 +15,11 @@ type ask struct {
 	room  margin        // that its windows have for a late start
 	left  bool          // nobody waits for Redis' answer any more
 	alone bool          // answered without Redis
+
+	queued bool      // waits in the governor's queue
+	place  bool      // has been answered, but keeps its place there
+	wanted bool      // it was the place's turn
+	until  time.Time // of a place
 
 	lease   *lease        // of a grant, if the lane has slots
 	retryIn time.Duration // > 0: refused

@@ -18,6 +18,7 @@ type line struct {
 	keys   []string
 
 	asks    []*ask
+	queued  int // asks of this lane in the governor's queue
 	frees   []free
 	held    map[string]*lease
 	out     int       // leases that attempts have, lost ones too
@@ -82,24 +83,27 @@ func (l *line) run() {
 	g := l.g
 	defer g.work.Done()
 	for {
+		g.store.crowd.enter()
 		g.mu.Lock()
 		b := l.batchLocked(time.Now())
 		if b == nil {
 			l.busy = false
 			l.restLocked(time.Now())
 			g.mu.Unlock()
+			g.store.crowd.leave(false, nil)
 			return
 		}
 		args := l.arguments(b)
 		g.mu.Unlock()
 		reply, err := g.step(l.keys, args, len(b.asks))
+		g.store.crowd.leave(true, err)
 		g.mu.Lock()
 		now := time.Now()
-		g.judgeLocked(l.health, err, now)
+		g.judgeLocked(l.health, err, b.sent, now)
 		if err == nil {
 			l.answerLocked(b, reply, now)
 		} else {
-			l.failLocked(b, now)
+			l.failLocked(b, l.health.excuses(err, b.sent), now)
 		}
 		g.announceLocked(l, now)
 		g.mu.Unlock()
@@ -114,13 +118,24 @@ func (l *line) batchLocked(now time.Time) *batch {
 		l.answerAllLocked(now)
 		return nil
 	}
+	slices.SortStableFunc(l.asks, func(a, b *ask) int { return a.rank.Compare(b.rank) })
+	l.asks = slices.DeleteFunc(l.asks, func(k *ask) bool {
+		if !g.waitsLocked(k, now) {
+			return false
+		}
+		g.queueLocked(k, now)
+		return true
+	})
+	room, wait := l.ownRoom(now)
+	if room == 0 {
+		l.refuseLocked(time.Time{}, wait)
+	}
 	renew := l.renews() && !now.Before(l.renewAt)
 	if len(l.asks) == 0 && len(l.frees) == 0 && (l.pause.IsZero() || l.paused) && !renew {
 		return nil
 	}
 	b := &batch{sent: now, room: margin{g.cfg.Timeout, g.trip}, pause: l.pause}
-	slices.SortStableFunc(l.asks, func(a, b *ask) int { return a.rank.Compare(b.rank) })
-	b.asks = head(&l.asks, maxBatch)
+	b.asks = head(&l.asks, min(maxBatch, room))
 	b.frees = head(&l.frees, maxBatch)
 	for _, k := range b.asks {
 		k.sent, k.room = now, b.room
@@ -151,6 +166,9 @@ func (l *line) pauseLocked(until, now time.Time) {
 	l.pumpLocked()
 }
 
+// excusedSleep is when to ask again if it was not Redis that failed.
+const excusedSleep = 10 * time.Millisecond
+
 // answerLocked deals out what Redis has decided.
 func (l *line) answerLocked(b *batch, reply []int64, now time.Time) {
 	if b.pause.Equal(l.pause) { // not prolonged meanwhile
@@ -163,7 +181,7 @@ func (l *line) answerLocked(b *batch, reply []int64, now time.Time) {
 	wait := early(time.Duration(reply[0]) * time.Microsecond)
 	var refused *ask
 	for i, k := range b.asks {
-		switch granted := reply[i+1] == 1; {
+		switch granted := reply[header+i] == 1; {
 		case k.left && k.lease != nil && granted: // started in the meantime by what holds in an outage
 			k.lease.confirmLocked(b.sent, now)
 		case k.left && granted:
@@ -172,16 +190,20 @@ func (l *line) answerLocked(b *batch, reply []int64, now time.Time) {
 		case l.g.closed:
 			l.freeLocked(k.id, now)
 			k.err = ErrClosed
-			close(k.done)
+			l.g.doneLocked(k)
+		case granted && !l.keepsOwnLocked(k, now):
 		case granted:
 			l.grantLocked(k, now)
 			if k.lease != nil {
 				k.lease.confirmLocked(b.sent, now)
 			}
-			close(k.done)
+			l.g.doneLocked(k)
+		case reply[1] == 2: // by the limits of ""
+			delete(l.g.queue.called, k)
+			l.g.queueLocked(k, now)
 		default:
 			k.retryIn = wait
-			close(k.done)
+			l.g.doneLocked(k)
 			if refused == nil {
 				refused = k
 			}
@@ -190,7 +212,33 @@ func (l *line) answerLocked(b *batch, reply []int64, now time.Time) {
 	if refused != nil && len(l.frees) == 0 {
 		l.refuseLocked(refused.rank, wait)
 	}
+	if l.sharesLocked() {
+		room := int(reply[2])
+		switch {
+		case reply[1] == 2: // what room there is is for others
+			room = 0
+		case len(b.asks) == 0 && l.leased():
+			room = len(l.g.queue.called) + b.unhanded()
+		}
+		l.g.roomLocked(room, time.Duration(reply[3])*time.Microsecond, now)
+	}
 }
+
+// keepsOwnLocked is whether a start that Redis allows keeps to this process's own
+// record; else it is refused.
+func (l *line) keepsOwnLocked(k *ask, now time.Time) bool {
+	room, wait := l.ownRoom(now)
+	if room > 0 {
+		return true
+	}
+	k.retryIn = wait
+	l.freeLocked(k.id, now)
+	l.g.doneLocked(k)
+	return false
+}
+
+// sharesLocked is whether the lane's starts count in "" as well.
+func (l *line) sharesLocked() bool { return l.g.scopes[""] != nil }
 
 // refuseLocked spares a step to the asks that are no better than what was refused
 // just now.
@@ -200,7 +248,7 @@ func (l *line) refuseLocked(rank time.Time, wait time.Duration) {
 			return false
 		}
 		k.retryIn = wait
-		close(k.done)
+		l.g.doneLocked(k)
 		return true
 	})
 }
@@ -215,14 +263,18 @@ func early(d time.Duration) time.Duration {
 }
 
 // failLocked undoes what nobody has heard of for sure, and answers who asked.
-func (l *line) failLocked(b *batch, now time.Time) {
+func (l *line) failLocked(b *batch, excused bool, now time.Time) {
 	g := l.g
 	l.frees = append(b.frees, l.frees...)
 	l.renewAt = time.Time{} // whoever answers next hears first what is held
 	for _, k := range b.asks {
 		if !k.left {
-			l.answerAloneLocked(k, now)
-			close(k.done)
+			if excused {
+				k.retryIn = excusedSleep
+			} else {
+				l.answerAloneLocked(k, now)
+			}
+			g.doneLocked(k)
 		}
 		if k.lease == nil { // Redis may have granted it nevertheless
 			l.freeLocked(k.id, now)
@@ -268,7 +320,7 @@ func (l *line) releaseLocked(le *lease, now time.Time) {
 		return
 	}
 	if le.told {
-		l.freeLocked(le.id, now)
+		l.frees = append(l.frees, free{le.id, now, l.g.handOverLocked(le.id, now)})
 	}
 	l.pumpLocked()
 }
@@ -276,7 +328,7 @@ func (l *line) releaseLocked(le *lease, now time.Time) {
 // freeLocked lets Redis know that id holds nothing, if it could.
 func (l *line) freeLocked(id string, now time.Time) {
 	if l.leased() {
-		l.frees = append(l.frees, free{id, now})
+		l.frees = append(l.frees, free{id: id, since: now})
 	}
 }
 
@@ -311,13 +363,25 @@ func (l *line) expireLocked(now time.Time) {
 	}
 }
 
+// isIdle is whether there is nothing to hold or to say.
+func (l *line) isIdle() bool {
+	return l.out == 0 && len(l.asks) == 0 && l.queued == 0 && len(l.frees) == 0 && l.pause.IsZero()
+}
+
+// goLocked lets an idle line go.
+func (l *line) goLocked() {
+	if !l.busy && l.isIdle() {
+		l.restLocked(time.Now())
+	}
+}
+
 // restLocked sets the alarm for what must be told or given up next; without any
 // the line goes.
 func (l *line) restLocked(now time.Time) {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	if l.out == 0 && len(l.asks) == 0 && len(l.frees) == 0 && l.pause.IsZero() {
+	if l.isIdle() {
 		delete(l.g.lines, l.name)
 		return
 	}
@@ -351,30 +415,59 @@ func (l *line) ring() {
 	l.pumpLocked()
 }
 
-// waitFor waits for the answer to k, as long as one call may take.
+// waitFor waits for the answer to k: as long as one call may take, and before
+// that as long for its turn to be sent.
 func (l *line) waitFor(ctx context.Context, k *ask) error {
 	timer := time.NewTimer(l.g.cfg.Timeout)
 	defer timer.Stop()
-	select {
-	case <-k.done:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	l.g.mu.Lock()
-	defer l.g.mu.Unlock()
-	select {
-	case <-k.done:
-		if !k.sent.IsZero() {
-			l.g.learnLocked(time.Since(k.sent))
+	for {
+		select {
+		case <-k.done:
+		case <-timer.C:
+		case <-ctx.Done():
 		}
-		return k.err
+		l.g.mu.Lock()
+		more := l.endLocked(ctx, k, time.Now())
+		l.g.mu.Unlock()
+		if more <= 0 {
+			return k.err
+		}
+		timer.Reset(more)
+	}
+}
+
+// endLocked sees to it that k has an answer, unless there is more time for it.
+func (l *line) endLocked(ctx context.Context, k *ask, now time.Time) (more time.Duration) {
+	g := l.g
+	select {
+	case <-k.done:
+		if !k.sent.IsZero() && !k.place {
+			g.learnLocked(now.Sub(k.sent))
+		}
+		return 0
 	default:
 	}
-	k.left = true
-	l.asks = slices.DeleteFunc(l.asks, func(o *ask) bool { return o == k })
-	if err := ctx.Err(); err != nil {
-		return err
+	k.err = ctx.Err()
+	silent := l.health.down || l.health.failures > 0
+	if more = g.cfg.Timeout - now.Sub(k.sent); k.err == nil && !silent && !k.queued && !k.sent.IsZero() && more > 0 {
+		return more
 	}
-	l.answerAloneLocked(k, time.Now())
-	return k.err
+	if _, called := g.queue.called[k]; called && k.err == nil && !silent && k.sent.IsZero() {
+		return g.cfg.Timeout / 4 // it is its turn
+	}
+	switch {
+	case k.err != nil && k.queued:
+		g.leaveLocked(k)
+	case k.queued:
+		k.retryIn = again
+		g.keepPlaceLocked(k, now)
+	case k.err == nil && !silent && k.sent.IsZero():
+		k.retryIn = again
+	case k.err == nil:
+		l.answerAloneLocked(k, now)
+	}
+	k.left = true
+	delete(g.queue.called, k)
+	l.asks = slices.DeleteFunc(l.asks, func(o *ask) bool { return o == k })
+	return 0
 }

@@ -1,11 +1,16 @@
 package axredis
 
-import "time"
+import (
+	"sort"
+	"time"
+)
 
 // meter counts one process's starts against a rate, for when Redis does not.
 type meter interface {
 	// next is the earliest moment, not before now, that allows a start.
 	next(now time.Time) time.Time
+	// room is how many starts are allowed now.
+	room(now time.Time) int
 	// took counts a start, allowed or not.
 	took(now time.Time)
 }
@@ -31,6 +36,11 @@ func (w *window) next(now time.Time) time.Time {
 	return w.ends[0]
 }
 
+func (w *window) room(now time.Time) int {
+	over := sort.Search(len(w.ends), func(i int) bool { return w.ends[i].After(now) })
+	return w.limit - len(w.ends) + over
+}
+
 func (w *window) took(now time.Time) {
 	if len(w.ends) == w.limit {
 		w.ends = w.ends[1:]
@@ -54,6 +64,10 @@ func (b *bucket) owed(now time.Time) float64 {
 func (b *bucket) next(now time.Time) time.Time {
 	over := b.owed(now) - float64(b.burst-1)*b.interval
 	return now.Add(time.Duration(max(0, over)))
+}
+
+func (b *bucket) room(now time.Time) int {
+	return int(float64(b.burst) - b.owed(now)/b.interval + 1e-9)
 }
 
 // took lets the debt grow to what a full burst costs and no further: starts that

@@ -1,6 +1,9 @@
 package axredis
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // health is a small breaker around Redis: after a few calls without answer none
 // is made any more, so that an outage costs nothing, until a probe beside the
@@ -10,7 +13,9 @@ import "time"
 type health struct {
 	lane     string // whose it is; "" = all
 	keys     []string
-	failures int // in a row
+	failures int       // one after the other: of calls at once it is one
+	failed   time.Time // latest
+	answered time.Time // latest
 	down     bool
 	logged   bool          // that it is down
 	wait     time.Duration // between probes; 0 = it answers
@@ -39,17 +44,27 @@ func (g *Governor) healthLocked(lane string) *health {
 	return h
 }
 
+// excuses is whether it was not Redis' fault that a call sent then has failed: it
+// found no connection, or others have been answered meanwhile.
+func (h *health) excuses(err error, sent time.Time) bool {
+	return isCrowded(err) || !h.down && h.answered.After(sent)
+}
+
 // judgeLocked learns from the outcome of a call.
-func (g *Governor) judgeLocked(h *health, err error, now time.Time) {
+func (g *Governor) judgeLocked(h *health, err error, sent, now time.Time) {
 	if err == nil {
-		h.failures, h.wait = 0, 0
+		h.failures, h.wait, h.answered = 0, 0, now
 		if h.logged {
 			h.logged = false
 			g.logLater(func() { g.cfg.Logger.Info("axredis: Redis answers again", h.of()...) })
 		}
 		return
 	}
+	if h.excuses(err, sent) || sent.Before(h.failed) {
+		return
+	}
 	h.failures++
+	h.failed = now
 	if h.down || h.failures < maxFailures {
 		return
 	}
@@ -61,6 +76,7 @@ func (g *Governor) judgeLocked(h *health, err error, now time.Time) {
 			g.cfg.Logger.Warn("axredis: Redis does not answer", h.of("outage", g.cfg.Outage.String(), "error", err)...)
 		})
 	}
+	g.dissolveLocked(h)
 	for _, l := range g.lines {
 		if l.health == h {
 			l.answerAllLocked(now)
@@ -144,7 +160,7 @@ func (g *Governor) seek(p probe, sought []*health) {
 func (l *line) answerAllLocked(now time.Time) {
 	for _, k := range l.asks {
 		l.answerAloneLocked(k, now)
-		close(k.done)
+		l.g.doneLocked(k)
 	}
 	l.asks = nil
 }
@@ -165,9 +181,26 @@ func (l *line) answerAloneLocked(k *ask, now time.Time) {
 	case FailLocal:
 		k.retryIn = l.localWait(now)
 	}
-	if k.retryIn == 0 {
-		l.grantLocked(k, now)
+	if k.retryIn > 0 {
+		return
 	}
+	l.grantLocked(k, now)
+	if l.g.cfg.Outage == FailLocal {
+		for _, s := range l.scopes {
+			s.alone = now
+		}
+	}
+}
+
+// ownRoom is how many starts the limits leave to this process, were it alone, if it
+// was so of late; and else how long they let them wait.
+func (l *line) ownRoom(now time.Time) (room int, wait time.Duration) {
+	room = math.MaxInt
+	for _, s := range l.scopes {
+		r, w := s.ownRoom(now)
+		room, wait = min(room, r), max(wait, w)
+	}
+	return room, early(wait)
 }
 
 // localWait is how long the fleet's limits, applied to this process alone, let a

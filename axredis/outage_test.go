@@ -378,3 +378,36 @@ func TestADeadNodeOfAClusterIsNothingToTheLanesOfTheOther(t *testing.T) {
 	}, 3*time.Second, 20*ms)
 	require.Positive(t, must(t, two, ask(lane[0], 0)).RetryIn)
 }
+
+// TestAWindowHoldsOverALossOfRedis for a process that is alone: it remembers what it
+// has started meanwhile.
+func TestAWindowHoldsOverALossOfRedis(t *testing.T) {
+	const per = 2 * time.Second
+	cfg := outage(axredis.FailLocal, ax.Limits{Rate: []ax.Rate{{Limit: 10, Per: per}}})
+	cfg.Timeout = 100 * ms
+	f := newFleet(t, cfg)
+	l := newLink(t, f.addr)
+	g := f.at(l)
+	l.set(linkCut)
+	time.AfterFunc(400*ms, func() { l.set(linkUp) })
+	var starts []time.Time
+	for end := time.Now().Add(3 * per); time.Now().Before(end); {
+		var all sync.WaitGroup // more at once than a window has room for
+		grants := make([]ax.Grant, 4)
+		for i := range grants {
+			all.Go(func() { grants[i] = must(t, g, ask("api", 0)) })
+		}
+		all.Wait()
+		for _, grant := range grants {
+			if grant.RetryIn == 0 {
+				starts = append(starts, time.Now())
+			}
+		}
+		time.Sleep(10 * ms)
+	}
+	for i := 10; i < len(starts); i++ {
+		require.GreaterOrEqual(t, starts[i].Sub(starts[i-10]), per-20*ms, "start %d", i)
+	}
+	require.GreaterOrEqual(t, len(starts), 25, "and goes on")
+	require.NotEmpty(t, f.keys(), "by Redis")
+}

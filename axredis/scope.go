@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/axsched/ax"
@@ -21,6 +22,7 @@ type scope struct {
 
 	active    int           // slots held by this process
 	meters    []meter       // one for each rate, of this process's starts
+	alone     time.Time     // of the latest start that Redis has not counted
 	held      time.Duration // how long a slot is held, smoothed; 0 = not known yet
 	announced time.Time     // when the version was last told
 	warned    map[string]time.Time
@@ -79,6 +81,22 @@ func (s *scope) startAt(now time.Time) time.Time {
 		}
 	}
 	return at
+}
+
+// ownRoom is how many starts this process's own record allows, and else how long it
+// lets them wait. It counts for a Per after starts that Redis does not know of.
+func (s *scope) ownRoom(now time.Time) (room int, wait time.Duration) {
+	room = math.MaxInt
+	if s.alone.IsZero() {
+		return room, 0
+	}
+	for i, m := range s.meters {
+		if now.Sub(s.alone) < s.rates[i].per {
+			room = min(room, max(0, m.room(now)))
+			wait = max(wait, m.next(now).Sub(now))
+		}
+	}
+	return room, wait
 }
 
 // full is whether this process alone holds all slots.

@@ -5,12 +5,16 @@
 -- KEYS  pause; then for each scope (the lane, and the whole fleet if it has
 --       limits): leases, ranks, expiries, one key for each rate
 -- ARGV  waiter, ttl, hold, poll, grace, pause,
---       1 if the best ask's rank has been served before, number of scopes;
+--       1 if the best ask's rank has been served before, distance of the best rank
+--       that this process has waiting for the whole fleet's limits beside these
+--       asks ('' = none), number of scopes;
 --       for each scope: cap (0 = none), number of rates,
 --         for each rate: limit, span, burst (0 = window);
 --       number of frees, their ids; number of renewals, their ids;
 --       number of asks, for each: id, distance of its rank; best rank first
--- Reply wait, then 1 or 0 for each ask
+-- Reply wait, where (0 = all granted, 1 = the lane, 2 = the whole fleet), how many
+--       more the whole fleet's limits allow (-1 = not counted), when to ask for
+--       who else waits for them, then 1 or 0 for each ask
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -41,6 +45,7 @@ end
 
 local me, ttl, hold, poll, grace, pause = text(), number(), number(), number(), number(), number()
 local served = number() == 1
+local other = tonumber(text())
 local pauseKey = key()
 local scopes = {}
 for s = 1, number() do
@@ -50,7 +55,7 @@ for s = 1, number() do
   end
   scopes[s] = scope
 end
-local lane = scopes[1]
+local lane, all = scopes[1], scopes[2]
 
 -- The lane's own set also remembers who was granted, so that an ask which is
 -- told twice is charged once; another scope's only matters with a cap.
@@ -101,12 +106,16 @@ for _, scope in ipairs(scopes) do
 end
 
 local FIRST = -4e15 -- the distance of a rank too far away to tell
+local function absolute(distance)
+  if distance > FIRST then
+    return now + distance
+  end
+  return distance
+end
 local asks, granted = {}, {}
 for i = 1, number() do
   local ask = {id = text(), rank = number(), index = i}
-  if ask.rank > FIRST then
-    ask.rank = now + ask.rank
-  end
+  ask.rank = absolute(ask.rank)
   if redis.call('ZSCORE', lane.leases, ask.id) then
     granted[i] = 1
   else
@@ -115,7 +124,7 @@ for i = 1, number() do
   end
 end
 if #granted == 0 then
-  return {0}
+  return {0, 0, -1, 0}
 end
 
 -- Spans differ by the room that each process leaves, a second at most: what counts
@@ -163,9 +172,9 @@ local function sweepWaiters(scope)
   scope.best = tonumber(redis.call('ZRANGE', scope.ranks, 0, 0, 'WITHSCORES')[2] or math.huge)
 end
 
-local room = #asks
+local most = #asks
 if paused > 0 then
-  room = 0
+  most = 0
 end
 for _, scope in ipairs(scopes) do
   scope.room = math.huge
@@ -182,7 +191,7 @@ for _, scope in ipairs(scopes) do
     scope.room = math.min(scope.room, rate.room)
   end
   sweepWaiters(scope)
-  room = math.min(room, math.max(0, scope.room))
+  most = math.min(most, math.max(0, scope.room))
 end
 
 local function outranked(ask)
@@ -194,7 +203,7 @@ local function outranked(ask)
 end
 
 local k = 0
-while k < room and not outranked(asks[k + 1]) do
+while k < most and not outranked(asks[k + 1]) do
   k = k + 1
   local ask = asks[k]
   granted[ask.index] = 1
@@ -226,8 +235,66 @@ for _, scope in ipairs(scopes) do
     end
   end
 end
+
+-- How long until it may be the turn of one with so many better ones before it.
+local function turnAfter(better)
+  return math.min(MAX_POLL, poll * (1 + better))
+end
+local function ahead(scope, rank)
+  return redis.call('ZCOUNT', scope.ranks, '-inf', '(' .. int(rank))
+end
+local function entryEnd(set, index, count)
+  local entry = redis.call('ZRANGE', set, int(math.min(index, count - 1)), int(math.min(index, count - 1)), 'WITHSCORES')
+  return tonumber(entry[2] or now) - now
+end
+local function rateWait(rate, better)
+  if rate.burst > 0 then
+    return rate.debt - (rate.burst - math.min(1 + better, rate.burst)) * rate.interval
+  end
+  local count = rate.count + k
+  return entryEnd(rate.key, better + count - rate.limit, count)
+end
+local function scopeWait(scope, better)
+  local wait = 0
+  if scope.cap > 0 and scope.count + k >= scope.cap then
+    local count = scope.count + k
+    wait = math.min(turnAfter(better), entryEnd(scope.leases, count - scope.cap, count))
+  end
+  for _, rate in ipairs(scope.rates) do
+    if rate.room <= k then
+      wait = math.max(wait, rateWait(rate, better))
+    end
+  end
+  return wait
+end
+local function waitIn(scope, rank, wait)
+  local ends = math.ceil(wait * 1.1) + grace
+  redis.call('ZADD', scope.ranks, int(rank), me)
+  redis.call('ZADD', scope.expiries, int(now + ends), me)
+  keep(scope.ranks, ends)
+  keep(scope.expiries, ends)
+  return ends
+end
+
+-- What this process has waiting for the whole fleet's limits, beside these asks.
+local room, otherWait = -1, 0
+if all then
+  room = math.max(0, math.min(all.room - k, 1000))
+end
+if other then
+  other = absolute(other)
+  local better = ahead(all, other)
+  otherWait = turnAfter(better)
+  if room == 0 then
+    otherWait = scopeWait(all, better)
+  end
+  otherWait = math.max(1000, math.ceil(otherWait))
+end
 if k == #asks then
-  return {0, unpack(granted)}
+  if other then
+    waitIn(all, other, otherWait)
+  end
+  return {0, 0, room, otherWait, unpack(granted)}
 end
 
 -- Refused: how long until it may be this one's turn, and where it waits. It
@@ -236,56 +303,33 @@ end
 local refused = asks[k + 1]
 local better = 0
 for _, scope in ipairs(scopes) do
-  better = better + redis.call('ZCOUNT', scope.ranks, '-inf', '(' .. int(refused.rank))
+  better = better + ahead(scope, refused.rank)
 end
-local turn = math.min(MAX_POLL, poll * (1 + better))
-
-local function entryEnd(set, index, count)
-  local entry = redis.call('ZRANGE', set, int(math.min(index, count - 1)), int(math.min(index, count - 1)), 'WITHSCORES')
-  return tonumber(entry[2] or now) - now
-end
-local function rateWait(rate)
-  if rate.burst > 0 then
-    return rate.debt - (rate.burst - math.min(1 + better, rate.burst)) * rate.interval
-  end
-  local count = rate.count + k
-  return entryEnd(rate.key, better + count - rate.limit, count)
-end
-local function scopeWait(scope)
-  local wait = 0
-  if scope.cap > 0 and scope.count + k >= scope.cap then
-    local count = scope.count + k
-    wait = math.min(turn, entryEnd(scope.leases, count - scope.cap, count))
-  end
-  for _, rate in ipairs(scope.rates) do
-    if rate.room <= k then
-      wait = math.max(wait, rateWait(rate))
-    end
-  end
-  return wait
-end
-
 local wait, place = math.max(0, paused), nil
 if paused > 0 then
   place = lane
 end
 for _, scope in ipairs(scopes) do
   if scope.room <= k then
-    wait = math.max(wait, scopeWait(scope))
+    wait = math.max(wait, scopeWait(scope, better))
     place = place or scope
   end
 end
 if not place then
   place = outranked(refused)
-  wait = turn
+  wait = turnAfter(better)
 end
 wait = math.max(1000, math.ceil(wait))
-local ends = math.ceil(wait * 1.1) + grace
-redis.call('ZADD', place.ranks, int(math.min(refused.rank, place.place)), me)
-redis.call('ZADD', place.expiries, int(now + ends), me)
+local where, rank = 1, math.min(refused.rank, place.place)
+if place == all then
+  where = 2
+  rank = math.min(rank, other or math.huge)
+  otherWait = math.min(wait, other and otherWait or math.huge)
+elseif other then
+  waitIn(all, other, otherWait)
+end
+local ends = waitIn(place, rank, wait)
 if k > 0 and refused.rank == asks[k].rank or served and refused.rank == asks[1].rank then
   redis.call('ZADD', place.expiries, int(now + ends), spent)
 end
-keep(place.ranks, ends)
-keep(place.expiries, ends)
-return {wait, unpack(granted)}
+return {wait, where, room, otherWait, unpack(granted)}

@@ -39,8 +39,8 @@ func startServer(t testing.TB, args ...string) *server {
 		t.Skip(unavailable + ": this test needs the program redis-server")
 	}
 	s := &server{t: t, addr: freeAddr(t), dir: t.TempDir(), args: args}
+	t.Cleanup(s.stop) // first: start may fail, and leave one running
 	s.start()
-	t.Cleanup(s.stop)
 	return s
 }
 
@@ -63,6 +63,9 @@ func (s *server) start() {
 }
 
 func (s *server) stop() {
+	if s.cmd == nil || s.cmd.Process == nil {
+		return
+	}
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }

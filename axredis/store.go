@@ -25,6 +25,7 @@ type store struct {
 	dial    dialer
 	single  bool // one server has all keys
 	timeout time.Duration
+	crowd   *crowd
 	step    *redis.Script
 	version *redis.Script
 
@@ -49,11 +50,12 @@ func (c *conn) retire() {
 	_ = c.Close()
 }
 
-func newStore(rdb redis.UniversalClient, timeout time.Duration) *store {
+func newStore(rdb redis.UniversalClient, timeout time.Duration, shared bool) *store {
 	_, single := rdb.(*redis.Client)
 	s := &store{
 		dial: newDialer(rdb, timeout), single: single, timeout: timeout, conn: &conn{UniversalClient: rdb},
 		step: redis.NewScript(stepSource), version: redis.NewScript(versionSource),
+		crowd: newCrowd(callsAtOnce(rdb, shared)),
 	}
 	if s.dial != nil {
 		s.conn.UniversalClient = s.dial()
@@ -100,7 +102,13 @@ func (s *store) call(ctx context.Context, script *redis.Script, keys []string, a
 // or did not answer in time.
 func isBroken(err error) bool {
 	var reply redis.Error
-	return !errors.As(err, &reply) && !isTimeout(err)
+	return !errors.As(err, &reply) && !isTimeout(err) && !isCrowded(err)
+}
+
+// isCrowded is whether a call found no connection free, which Redis is not to
+// blame for.
+func isCrowded(err error) bool {
+	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
 func isTimeout(err error) bool {

@@ -55,7 +55,9 @@ func (g *Governor) announceLocked(l *line, now time.Time) {
 // announce tells the version of s and warns, once a minute, of each other one.
 func (g *Governor) announce(s *scope) {
 	defer g.work.Done()
+	g.store.crowd.enter()
 	reply, err := g.store.run(g.store.version, []string{g.keys.versions(s.name)}, []any{s.told, micros(versionFor)})
+	g.store.crowd.leave(true, err)
 	if err != nil {
 		return // the next one tells it
 	}
