@@ -57,7 +57,6 @@ func (s *Scheduler) admitLocked(c *caller, f *flight, want *Hints, w *way, now i
 	}
 	c.f = f
 	f.callers.add(c)
-	s.endOlderLocked(name, c, now)
 	s.enterLocked(f, c, want, w, now)
 	if f.overBudget {
 		c.note(noteOverBudget)
@@ -159,7 +158,8 @@ func timeoutOf(own, lane time.Duration) time.Duration {
 	return lane
 }
 
-// enterLocked lets f wait for its first start, or start, or refuses it.
+// enterLocked lets f wait for its first start, or start, or refuses it. What c
+// supersedes goes only if it is not refused.
 func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, w *way, now instant) {
 	s.linkLocked(f)
 	s.fileLocked(f)
@@ -167,16 +167,21 @@ func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, w *way, now i
 		s.refuseLocked(f, opAdmit, err, now)
 		return
 	}
+	aside := s.asideLocked(c, now)
 	f.state = flightWaiting
 	s.pushLocked(&f.wait, now)
 	s.dispatchLocked(now)
-	if f.state != flightWaiting {
-		return
+	if f.state == flightWaiting {
+		if err := s.boundLocked(f, want, now); err != nil {
+			s.refuseLocked(f, opAdmit, err, now)
+		}
+		s.dispatchLocked(now) // who was refused or evicted may have been in the way
 	}
-	if err := s.boundLocked(f, want, now); err != nil {
-		s.refuseLocked(f, opAdmit, err, now)
+	if f.refusal != nil {
+		s.putBackLocked(aside, now)
+	} else {
+		s.supersedeLocked(c, aside, now)
 	}
-	s.dispatchLocked(now) // who was refused or evicted may have been in the way
 	if f.state != flightWaiting {
 		return
 	}
@@ -323,15 +328,4 @@ func (s *Scheduler) circuitErrorLocked(l *lane, now instant) error {
 		return circuitOpen(l.name, 0)
 	}
 	return hinted(circuitOpen(l.name, until.sub(now)), until.sub(now))
-}
-
-// endOlderLocked ends what c supersedes, after c has had the chance to join the
-// same flight.
-func (s *Scheduler) endOlderLocked(name *nameEntry, c *caller, now instant) {
-	if name == nil || EventKind(c.kind) == EventRejected {
-		return
-	}
-	for older := name.olderThan(c); older != nil; older = name.olderThan(c) {
-		s.leaveLocked(older, older.canceledLocked(canceled(ErrSuperseded, nil)), now)
-	}
 }

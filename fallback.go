@@ -183,9 +183,7 @@ func (f *flight) fellBack(got *result, from Source, cause error) *result {
 // alternate sends another task in place of this one, with all that it has of
 // its own. Its answer counts unless it has failed too.
 func (f *flight) alternate(t *Task) (*result, error) {
-	ctx := f.flightContext()
-	h := HintsFrom(ctx) // who pays and how urgent it is stays; where it goes is its own
-	c, own := f.s.admit(ContextWith(ctx, Hints{Priority: h.Priority, Owner: h.Owner}), t, &way{accepted: true})
+	c, own := f.s.admit(ContextWith(f.flightContext(), f.heritage()), t, &way{accepted: true})
 	c.goThrough(own)
 	got := *c.res // finish forgets a stream
 	got.foreign = got.foreign || c.joined || got.source == FromWindow || got.source == FromStale
@@ -200,6 +198,19 @@ func (f *flight) alternate(t *Task) (*result, error) {
 		return nil, err
 	}
 	return &got, nil
+}
+
+// heritage is what an alternate has of f where it says nothing itself: how urgent it is
+// and who pays, but for an owner whose budget is to be spared by it. Where it goes is
+// its own.
+func (f *flight) heritage() Hints {
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	h := Hints{Priority: f.priority()}
+	if o := f.owner; !o.limited() || o.budget.Over != OverFallback {
+		h.Owner = o.name
+	}
+	return h
 }
 
 var errNothingStatic = errors.New("ax: Fallback.Static returned neither an answer nor an error")

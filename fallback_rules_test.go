@@ -411,6 +411,57 @@ func TestF7SharersWithoutFallbackSeeTheOutcome(t *testing.T) {
 	}
 }
 
+// TestF7AlternateTakesPriorityAndOwner of the task, whoever named them, if it has none;
+// OverFallback's owner does not pay, or the fallback would meet the same budget.
+func TestF7AlternateTakesPriorityAndOwner(t *testing.T) {
+	for _, hinted := range []bool{false, true} {
+		for _, row := range []struct {
+			over  ax.OverAction
+			alt   ax.Request
+			owner string
+			want  ax.Priority
+		}{
+			{ax.OverQueue, ax.Request{}, "ann", ax.Urgent},
+			{ax.OverReject, ax.Request{}, "ann", ax.Urgent},
+			{ax.OverFallback, ax.Request{}, "", ax.Urgent},
+			{ax.OverFallback, ax.Request{Owner: "ann"}, "ann", ax.Urgent},
+			{ax.OverQueue, ax.Request{Owner: "bob", Priority: ax.Low}, "bob", ax.Low},
+		} {
+			t.Run(fmt.Sprint(hinted, row.over, row.alt.Owner), func(t *testing.T) {
+				g, ev := &fGovernor{}, &fEvents{}
+				bubble(t, ax.Config{Governor: g, OnEvent: ev.Add, Budgets: fAnn(ax.Budget{Rate: ax.PerSecond(5), Over: row.over})}, func(t *tester) {
+					t.Server.Reply = fHosts(map[string]fReply{"a.test": fAnswer(500, "")})
+					row.alt.URL, row.alt.NoFallback = "http://b.test/", true
+					r, ctx := fGet("/"), t.Context()
+					r.Fallback = &ax.Fallback{Alternate: ax.Must(row.alt.Task())}
+					if h := (ax.Hints{Owner: "ann", Priority: ax.Urgent}); hinted {
+						ctx = ax.ContextWith(ctx, h)
+					} else {
+						r.Owner, r.Priority = h.Owner, h.Priority
+					}
+					require.Equal(t, ax.FromAlternate, t.Do(ctx, r).Resp.Source)
+					asks := g.Asks()
+					require.Equal(t, []string{"ann", row.owner}, []string{asks[0].Owner, asks[1].Owner})
+					require.Equal(t, []ax.Priority{ax.Urgent, row.want}, []ax.Priority{asks[0].Priority, asks[1].Priority})
+				})
+			})
+		}
+		t.Run(fmt.Sprint("over budget ", hinted), func(t *testing.T) {
+			bubble(t, ax.Config{Budgets: fAnn(ax.Budget{Rate: ax.PerMinute(1), Over: ax.OverFallback})}, func(t *tester) {
+				r, ctx := fGet("/"), t.Context()
+				r.Fallback = &ax.Fallback{Alternate: fAlt("b.test", nil)}
+				if hinted {
+					ctx = ax.ContextWith(ctx, ax.Hints{Owner: "ann"})
+				} else {
+					r.Owner = "ann"
+				}
+				require.Equal(t, ax.FromNetwork, t.Do(ctx, r).Resp.Source)
+				require.Equal(t, ax.FromAlternate, t.Do(ctx, r).Resp.Source)
+			})
+		})
+	}
+}
+
 func TestF7SchedulerWideAlternateCannotLoop(t *testing.T) {
 	cfg := ax.Config{Fallback: &ax.Fallback{Alternate: fAlt("b.test", nil)}}
 	if _, err := ax.New(nil, cfg); err != nil {

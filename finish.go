@@ -117,6 +117,9 @@ func (s *Scheduler) retryRefusedLocked(f *flight, out *outcome, now instant) err
 	if err := f.lateRetryLocked(out); err != nil {
 		return err
 	}
+	if s.state != lifeOpen && (f.lane.held || s.held) {
+		return ErrClosed
+	}
 	l, at := f.lane, out.arrived.add(out.retry.delay) // the budget is judged when the retry is to be sent: more first attempts may count then
 	if f.outer == nil && l.rejects(now) {
 		if until, open := l.brk.openUntil(); !open || until > at {

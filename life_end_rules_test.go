@@ -168,6 +168,45 @@ func TestX3PausedLanesEnd(t *testing.T) {
 	}
 }
 
+// TestX3PausedBackoffsEnd at once, too, with what the task has come to: whichever of
+// Pause, Shutdown and the backoff comes last.
+func TestX3PausedBackoffsEnd(t *testing.T) {
+	for _, lane := range []string{"a.test", ""} {
+		for _, order := range []string{"backoff, Pause, Shutdown", "backoff, Shutdown, Pause", "Pause, Shutdown, backoff"} {
+			t.Run(lane+order, func(t *testing.T) {
+				bubble(t, ax.Config{Retry: &ax.Retry{BaseDelay: 10 * time.Second, Jitter: ax.NoJitter}}, func(t *tester) {
+					t.Server.Reply = fPaths(map[string]fReply{"/x": after(10*dms, 503, "down"), "/slow": after(time.Minute, 200, "")})
+					failed, slow := t.Go(dBG, dGet("/x")), t.Go(dBG, ax.Request{URL: "http://b.test/slow"})
+					ended := 20 * dms
+					var down <-chan result
+					shutdown, pause := func() { down = dShutdown(t, dBG) }, func() { require.NoError(t, t.S.Pause(lane)) }
+					steps := []func(){pause, shutdown}
+					switch order {
+					case "backoff, Shutdown, Pause":
+						steps = []func(){shutdown, pause}
+						fallthrough
+					case "backoff, Pause, Shutdown":
+						t.Until(20 * dms)
+					default:
+						ended = 10 * dms
+						synctest.Wait()
+					}
+					for _, step := range steps {
+						step()
+						synctest.Wait()
+					}
+					r := <-failed
+					require.Equal(t, ended, r.At)
+					require.Equal(t, "down", fBody(t, r))
+					require.ErrorIs(t, r.Resp.Cause, ax.ErrClosed)
+					require.NoError(t, (<-slow).Err)
+					require.NoError(t, (<-down).Err)
+				})
+			})
+		}
+	}
+}
+
 // TestX3OpenBreakersEnd at once with ErrCircuitOpen or the fallback: what they
 // hold already, and what meets one while draining.
 func TestX3OpenBreakersEnd(t *testing.T) {

@@ -21,6 +21,7 @@ func (s *Scheduler) Shutdown(ctx context.Context) error {
 		for _, l := range s.lanes.m {
 			s.strandLocked(l, now)
 		}
+		s.strandRestingLocked(now)
 		s.dispatchLocked(now)
 	}
 	idle := s.idleLocked()
@@ -147,6 +148,19 @@ func (s *Scheduler) strandLocked(l *lane, now instant) {
 	}
 	if err := s.strandedLocked(l, now); err != nil {
 		s.refuseLaneLocked(l, err, now)
+	}
+}
+
+// strandRestingLocked ends, while draining, each backoff behind a Pause: nobody may wait
+// for the end of that.
+func (s *Scheduler) strandRestingLocked(now instant) {
+	if s.state == lifeOpen {
+		return
+	}
+	for f := s.unfinished; f != nil; f = f.next {
+		if f.state == flightResting && (f.lane.held || s.held) {
+			s.refuseLocked(f, opRetry, ErrClosed, now)
+		}
 	}
 }
 

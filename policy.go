@@ -234,7 +234,9 @@ func (a OverAction) String() string {
 // of the attempt.
 type Fallback struct {
 	// Alternate is another task, sent in place of this one with its own lane,
-	// retries and fallback. nil = none.
+	// retries and fallback. If it has no Priority or no Owner it takes those that
+	// this task has, by its Request or by [Hints]; but an owner whose Budget says
+	// [OverFallback] does not pay for it. nil = none.
 	Alternate *Task
 	// Stale is the greatest age of a kept good answer to the same key that may
 	// be served again; [Response.Age] tells. Good answers are kept for it apart

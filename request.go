@@ -126,7 +126,8 @@ type Request struct {
 	DedupeWindow time.Duration
 	// Supersede names a place that only the newest task holds: a new task of this
 	// name, in the same Scope or else in the scheduler, cancels the unfinished
-	// older ones with ErrSuperseded. "" = none.
+	// older ones with ErrSuperseded. One that is refused at once cancels nobody; the
+	// place of an older one that waits is free for it. "" = none.
 	Supersede string
 	// Cooldown refuses a task that has one with ErrCooldown while another with the
 	// same key and a Cooldown runs, and that long after it ended. One that was

@@ -37,6 +37,7 @@ func (s *Scheduler) hold(name string, held bool) error {
 			for _, l := range s.lanes.m {
 				s.strandLocked(l, now)
 			}
+			s.strandRestingLocked(now)
 		}
 		s.dispatchLocked(now)
 		return nil
@@ -59,6 +60,7 @@ func (s *Scheduler) hold(name string, held bool) error {
 		s.laneEventLocked(l.name, Event{Kind: EventLaneResumed}, now)
 	}
 	s.strandLocked(l, now)
+	s.strandRestingLocked(now)
 	s.fixLaneLocked(l, now)
 	s.dispatchLocked(now)
 	return nil

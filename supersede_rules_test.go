@@ -89,6 +89,100 @@ func TestSupersedeReachesEveryStage(t *testing.T) {
 	}
 }
 
+// TestSupersedeByARefusedTask: one of the two is left, whatever refuses the newer.
+func TestSupersedeByARefusedTask(t *testing.T) {
+	open := &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}
+	over := map[string]ax.Budget{"o": {Rate: ax.PerMinute(1), Over: ax.OverReject}}
+	rows := map[string]struct {
+		cfg   ax.Config
+		newer ax.Request
+		prep  func(*tester)
+		is    error
+	}{
+		"NoWait":   {ax.Config{MaxConcurrent: 1}, ax.Request{NoWait: true}, nil, ax.ErrWouldWait},
+		"queue":    {ax.Config{MaxConcurrent: 1, MaxQueue: 1}, ax.Request{}, func(t *tester) { t.S.Submit(dBG, ax.Must(fGet("/other").Task())) }, ax.ErrQueueFull},
+		"breaker":  {ax.Config{Breaker: open}, ax.Request{}, func(t *tester) { require.NoError(t, t.S.ForceBreaker("a.test", ax.BreakerForceOpen)) }, ax.ErrCircuitOpen},
+		"deadline": {ax.Config{Rate: ax.PerMinute(1)}, ax.Request{}, nil, ax.ErrWouldExceedDeadline},
+		"budget":   {ax.Config{Budgets: over}, ax.Request{Owner: "o"}, nil, ax.ErrBudget},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, row.cfg, func(t *tester) {
+				t.Server.Reply = after(2*fsec, 200, "")
+				older := row.newer
+				older.URL, older.Supersede, older.NoWait = at("/older"), "s", false
+				old := t.Go(dBG, older)
+				time.Sleep(fms)
+				if row.prep != nil {
+					row.prep(t)
+				}
+				row.newer.URL, row.newer.Supersede = at("/newer"), "s"
+				require.ErrorIs(t, t.Do(qTimeout(t, 10*fsec), row.newer).Err, row.is)
+				r := <-old
+				require.NoError(t, r.Err)
+				require.Equal(t, 2*fsec, r.At)
+				require.NotContains(t, t.Server.Paths(), "/newer")
+			})
+		})
+	}
+}
+
+// TestSupersedeTakesTheOldersPlace in a queue that is full of it, and of no one else.
+func TestSupersedeTakesTheOldersPlace(t *testing.T) {
+	rows := map[string]ax.Config{
+		"scheduler": {MaxConcurrent: 1, MaxQueue: 1},
+		"lane":      {Hosts: &ax.Lane{MaxConcurrent: 1, MaxQueue: 1}},
+		"owner":     {MaxConcurrent: 1, Owners: &ax.Budget{MaxQueue: 1}},
+		"evict":     {MaxConcurrent: 1, MaxQueue: 1, Overflow: ax.OverflowEvict},
+	}
+	for name, cfg := range rows {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, cfg, func(t *tester) {
+				t.Server.Reply = after(fsec, 200, "")
+				r := func(path, name string) ax.Request { return ax.Request{URL: at(path), Owner: "o", Supersede: name} }
+				hog := t.Go(dBG, r("/hog", ""))
+				time.Sleep(fms)
+				old := t.Go(dBG, r("/older", "s"))
+				time.Sleep(fms)
+				full := ax.ErrQueueFull
+				if name == "owner" {
+					full = ax.ErrBudget
+				}
+				require.ErrorIs(t, t.Do(dBG, r("/other", "")).Err, full)
+				require.Equal(t, 1, t.S.Stats().Queued)
+				newer := t.Go(dBG, r("/newer", "s"))
+				o := <-old
+				require.ErrorIs(t, o.Err, ax.ErrSuperseded)
+				require.ErrorContains(t, o.Err, "superseded by a newer task after 1ms in the queue, waiting for a slot")
+				require.Equal(t, 2*fms, o.At)
+				require.Equal(t, 2*fsec, (<-newer).At)
+				require.NoError(t, (<-hog).Err)
+				require.Equal(t, []string{"/hog", "/newer"}, t.Server.Paths())
+			})
+		})
+	}
+}
+
+// TestSupersedeByARefusedTaskKeepsTheOldersPlace: it waits where it stood, since when it did.
+func TestSupersedeByARefusedTaskKeepsTheOldersPlace(t *testing.T) {
+	bubble(t, ax.Config{MaxConcurrent: 1}, func(t *tester) {
+		t.Server.Reply = after(fsec, 200, "")
+		hog := t.Go(dBG, dGet("/hog"))
+		time.Sleep(fms)
+		old := t.Go(dBG, ax.Request{URL: at("/older"), Supersede: "s"})
+		time.Sleep(fms)
+		behind := t.Go(dBG, dGet("/behind"))
+		time.Sleep(fms)
+		require.ErrorIs(t, t.Do(dBG, ax.Request{URL: at("/newer"), Supersede: "s", NoWait: true, Priority: ax.Urgent}).Err, ax.ErrWouldWait)
+		o := <-old
+		require.NoError(t, o.Err)
+		require.Equal(t, fsec-fms, o.Resp.Waited)
+		require.NoError(t, (<-behind).Err)
+		require.NoError(t, (<-hog).Err)
+		require.Equal(t, []string{"/hog", "/older", "/behind"}, t.Server.Paths())
+	})
+}
+
 // TestCaseH44 the last word wins, each loser is told at once and distinctly.
 func TestCaseH44Supersede(t *testing.T) {
 	took := map[string]time.Duration{"/v1": 300 * fms, "/v2": 200 * fms, "/v3": 50 * fms, "/other": 400 * fms}
