@@ -318,13 +318,6 @@ func (b *breaker) limit(now instant, full int) int {
 	return b.rise.limit(now, full)
 }
 
-// counts are the outcomes that the breaker judges by; while it is open or on
-// its way back, those that opened it.
-func (b *breaker) counts(now instant) (failures, calls int) {
-	b.tick(now)
-	return b.recent.counts(now)
-}
-
 // forgettable reports whether a new breaker would do as well as this one:
 // closed without a recent outcome, or open and not asked for MaxAge after
 // OpenFor has passed.

@@ -331,3 +331,10 @@ func TestCaseH25Breaker(t *testing.T) {
 	}
 	require.Equal(t, 100, b.limit(7*sec, 100))
 }
+
+// counts are the outcomes that the breaker judges by; while it is open or on
+// its way back, those that opened it.
+func (b *breaker) counts(now instant) (failures, calls int) {
+	b.tick(now)
+	return b.recent.counts(now)
+}

@@ -196,8 +196,8 @@ type budgetError struct {
 
 func (e *budgetError) Unwrap() error { return e.error }
 
-// askedFirst is how many of those who wait for a first start a governor is being asked
-// for, and who so wait for nothing here.
+// askedFirst is how many first starts hold a reservation at the governor, and so do not
+// count against MaxQueue.
 func askedFirst(asked, inQueue, waiting int) int { return max(0, asked-(inQueue-waiting)) }
 
 // maxQueue is how many first starts of o may wait; 0 = any number.
@@ -208,7 +208,7 @@ func (o *owner) maxQueue() int {
 	return ownLimit(o.budget.MaxQueue)
 }
 
-// over is what an exhausted budget does.
+// overAction is what an exhausted budget does.
 func (o *owner) overAction() OverAction {
 	if o.budget == nil {
 		return OverQueue

@@ -107,10 +107,7 @@ func (c *caller) ringLocked(now instant) {
 		return
 	}
 	if f.callers.len() > 1 { // the others wait on; its fallback is its own
-		if f.task == c.task {
-			c.leftBody, f.ownBody = true, true // it is f's
-		}
-		f.callers.remove(c)
+		f.removeLocked(c)
 		c.s.rerankFlightLocked(f, now)
 		f = c.s.flightAloneLocked(f, c)
 	}

@@ -111,7 +111,7 @@ func (f *flight) staleLocked() (stale time.Duration) {
 	return stale
 }
 
-// unkeyLocked ends that.
+// unkeyLocked undoes keyLocked and fileLocked: nobody finds f any more.
 func (s *Scheduler) unkeyLocked(f *flight) {
 	if f.filed {
 		f.filed = false

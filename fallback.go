@@ -21,11 +21,11 @@ func (t *Task) fallbackIn(l *lane) *Fallback {
 	return l.policy.fallback
 }
 
-// fallsBack tells whether c is one for whom a fallback may answer; an answer made of
-// thin air has no T for Run.
+// fallsBack tells whether a fallback may answer c.
 func (c *caller) fallsBack() bool { return c.task.fallbackIn(c.lane) != nil }
 
-// fallbackPolicy is that of f's first caller, wherever he is; nil = none.
+// fallbackPolicy is that of f's first caller, wherever he is; nil = none. Run has none:
+// what a fallback answers is no T.
 func (f *flight) fallbackPolicy() *Fallback {
 	if f.work() != nil {
 		return nil
@@ -55,9 +55,9 @@ func (f *flight) someFallBackLocked() (some bool) {
 	return some
 }
 
-// partLocked ends those of f's callers who have no fallback with the outcome res, at
-// once, and tells what may answer the others: the first caller's, or if he has left or
-// has none, the best-ranked one's. nil if nobody is left.
+// partLocked ends the callers of f that have no fallback with res, at once. It returns
+// the fallback for the others: the first caller's, else that of the best-ranked; nil if
+// nobody is left.
 func (s *Scheduler) partLocked(f *flight, res *result, now instant) (fb *Fallback) {
 	var parting []*caller
 	var best *caller
@@ -77,10 +77,7 @@ func (s *Scheduler) partLocked(f *flight, res *result, now instant) (fb *Fallbac
 		own := *res // the fallback may add to it what it failed of
 		own.shared, own.panicked = true, nil
 		for _, c := range parting {
-			if f.task == c.task {
-				c.leftBody, f.ownBody = true, true
-			}
-			f.callers.remove(c)
+			f.removeLocked(c)
 			s.endLocked(c, &own, now)
 		}
 		res.shared = true

@@ -195,7 +195,7 @@ func (s *Scheduler) finishAttempt(f *flight, at *attempt, out outcome) verdict {
 	return v
 }
 
-// unsendLocked counts out an attempt that was not sent.
+// unsendLocked takes back the count of an attempt that was not sent.
 func (f *flight) unsendLocked(at *attempt) {
 	f.attempts--
 	if at.n > 1 {

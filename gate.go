@@ -18,7 +18,7 @@ type gate struct {
 
 const guarded = 1 << 62
 
-// newGate has limit slots; 0 = no limit.
+// setLimit gives the gate limit slots; 0 = no limit.
 func (g *gate) setLimit(limit int) { g.bound.Store(int64(limit)) }
 
 // limit is the number of slots; 0 = no limit.

@@ -65,14 +65,12 @@ type heapNode[T any] struct {
 	item T
 }
 
-// queued reports whether n is in a heap.
-func (n *heapNode[T]) queued() bool { return n.pos != 0 }
-
 // heap is an indexed min-heap of four children a node: half as deep as a binary
 // one, and as the keys lie in the slots, choosing among four of them touches two
-// cache lines and no node. Who is taken out of the middle leaves his slot, and with
-// it the order, as it is: it goes when it comes to the top, or with all its like when
-// they are more than the others or the heap would grow. The zero heap is empty. Not safe for concurrent use.
+// cache lines and no node. A node removed from the middle leaves its slot empty, so
+// the order stands; empty slots go when they reach the top, when they outnumber the
+// rest, or when the heap would grow. The zero heap is empty. Not safe for concurrent
+// use.
 type heap[T any] struct {
 	slots []heapSlot[T] // from heapRoot on
 	left  int           // slots whose node is gone; never the root

@@ -424,3 +424,6 @@ func BenchmarkContainerHeap(b *testing.B) {
 		func() *stdItem { return stdheap.Pop(&q).(*stdItem) },
 		func(n *stdItem) { stdheap.Remove(&q, n.index) })
 }
+
+// queued reports whether n is in a heap.
+func (n *heapNode[T]) queued() bool { return n.pos != 0 }

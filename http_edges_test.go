@@ -309,7 +309,7 @@ func (s *redirectSeer) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestTransportTellsWhatRedirected(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/a" {
-			http.Redirect(w, r, "/b", 302)
+			http.Redirect(w, r, "/b", http.StatusFound)
 		}
 	})
 	seer := &redirectSeer{}
@@ -319,7 +319,7 @@ func TestTransportTellsWhatRedirected(t *testing.T) {
 }
 
 func TestErrorHasTheRedirectThatWasRefused(t *testing.T) {
-	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", 302) })
+	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) })
 	_, err := hNew(t, nil, ax.Config{}).Get(t.Context(), srv.URL) // http.Get returns the 302 beside its error
 	var e *ax.Error
 	require.ErrorAs(t, err, &e)

@@ -7,7 +7,8 @@ import (
 )
 
 // lane is one route: whatever shares a gate, rates, a pause and a breaker.
-// Everything in it is guarded by the scheduler's mutex.
+// It is guarded by the scheduler's mutex, but for what tasks without the mutex use:
+// gate, rates, generation, swift, clean, first attempts in retries, histograms.
 type lane struct {
 	s      *Scheduler
 	name   string

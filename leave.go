@@ -148,6 +148,14 @@ func (c *caller) canceledLocked(err error) *result {
 	return res
 }
 
+// removeLocked takes c out of f; a body that f still sends stays with f.
+func (f *flight) removeLocked(c *caller) {
+	if f.task == c.task && f.callers.len() > 1 {
+		c.leftBody, f.ownBody = true, true
+	}
+	f.callers.remove(c)
+}
+
 // leaveLocked gives c an end of its own; the last to leave ends the flight and
 // frees its key, all in this critical section.
 func (s *Scheduler) leaveLocked(c *caller, res *result, now instant) bool {
@@ -155,14 +163,13 @@ func (s *Scheduler) leaveLocked(c *caller, res *result, now instant) bool {
 		return false
 	}
 	f := c.f
-	if f != nil && f.task == c.task && f.callers.len() > 1 {
-		c.leftBody, f.ownBody = true, true // it is the flight's
+	if f != nil {
+		f.removeLocked(c)
 	}
 	s.endLocked(c, res, now)
 	if f == nil {
 		return true
 	}
-	f.callers.remove(c)
 	if f.callers.len() == 0 {
 		s.abortLocked(f, res, now)
 		return true

@@ -130,9 +130,9 @@ func (s *quotaSpan) quota() (quota int, ok bool) {
 	return quota, agree && quota >= quotaLeast
 }
 
-// capped reports whether the number of starts is what calls forth the 429s: they
-// came after most of what was taken, half as many starts again were taken no more of,
-// or windows without a 429 had clearly fewer.
+// capped reports whether too many starts cause the 429s: most of what was taken came
+// before the first 429; or half as many starts again got no more through; or windows
+// without a 429 had clearly fewer starts.
 func (s *quotaSpan) capped(quota int) bool {
 	before := slices.Sorted(slices.Values(s.before[:]))
 	starts := slices.Sorted(slices.Values(s.starts[:]))

@@ -47,15 +47,6 @@ func (r ramp) reaches(n, full int) instant {
 	return r.from.add(time.Duration(t))
 }
 
-// nextRise is when limit next grows, never if it does not any more.
-func (r ramp) nextRise(now instant, full int) instant {
-	at := r.limit(now, full)
-	if at >= full {
-		return never
-	}
-	return r.reaches(at+1, full)
-}
-
 // start is the moment from which the nth start on the ramp is allowed in a lane
 // whose full rate is one start every gap: the rate grows from low a second to
 // full. It is never after the end, where the lane's own rate takes over. A gap of

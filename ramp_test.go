@@ -153,3 +153,12 @@ func TestCaseH14Spread(t *testing.T) {
 		require.Equal(t, 50*ms, at[i+1]-at[i])
 	}
 }
+
+// nextRise is when limit next grows, never if it does not any more.
+func (r ramp) nextRise(now instant, full int) instant {
+	at := r.limit(now, full)
+	if at >= full {
+		return never
+	}
+	return r.reaches(at+1, full)
+}

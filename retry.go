@@ -108,11 +108,9 @@ type finalError struct {
 
 func (e *finalError) Unwrap() error { return e.error }
 
-// markFinal marks err, which a client, transport or Executor returned for req,
-// if trying again is hopeless for a reason that err itself tells only in words.
-// resp is what was returned beside err: net/http promises that both are there
-// only when CheckRedirect has refused to go on. req may be nil if it is not
-// known. It must see err before a *url.Error is taken off it.
+// markFinal marks err, with which a transport refused or failed req, if no repetition
+// can help and err says so only in words. It must see err before a *url.Error is taken
+// off it.
 func markFinal(req *http.Request, err error) error {
 	switch {
 	case err == nil:

@@ -87,9 +87,4 @@ func (r *retryBudget) firstsAt(bucket int64) (n int) {
 	return n
 }
 
-// idle reports whether nothing counts any more.
-func (r *retryBudget) idle(now instant) bool {
-	return (r.retries.len() == 0 || r.retries.newest(0).add(budgetSpan) <= now) && r.firstsAt(bucketOf(now)) == 0
-}
-
 func bucketOf(now instant) int64 { return int64(now) / int64(budgetBucket) }

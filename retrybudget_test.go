@@ -129,3 +129,8 @@ func playBudget(t *testing.T, script []byte) {
 	}
 	require.True(t, r.idle(now.add(10*time.Second+100*time.Millisecond)))
 }
+
+// idle reports whether nothing counts any more.
+func (r *retryBudget) idle(now instant) bool {
+	return (r.retries.len() == 0 || r.retries.newest(0).add(budgetSpan) <= now) && r.firstsAt(bucketOf(now)) == 0
+}

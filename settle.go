@@ -141,8 +141,8 @@ func (s *Scheduler) completeLocked(f *flight, res *result, now instant) {
 	}
 }
 
-// heirLocked takes out of f's callers the one who is given a stream: the best-ranked,
-// or if it is that of a failure the best-ranked of those without a fallback.
+// heirLocked takes out the caller who is given the stream: the best-ranked, or, if the
+// answer is a failure, the best-ranked of those without a fallback.
 func (f *flight) heirLocked(res *result) *caller {
 	heir := f.callers.best()
 	if res.source == FromNetwork && f.last().failed() && heir.fallsBack() {

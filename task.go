@@ -65,8 +65,8 @@ func Must(t *Task, err error) *Task {
 }
 
 // build fills the zero Task from r, or leaves it zero and returns all faults. u is
-// the parsed URL if the caller has one, and at the path of the struct that
-// method, URL and header are from.
+// the parsed URL, if the caller has one; at is the path of the struct that method,
+// URL and header come from.
 func (t *Task) build(r *Request, u *url.URL, at string) error {
 	var f faults
 	if r.Method != "" && !isToken(r.Method) {
