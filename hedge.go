@@ -8,8 +8,8 @@ import (
 )
 
 // hedge is the second attempt of a flight whose first is slow: the first
-// of the two that the task has not failed with wins. Its waiter and attempt are guarded by the scheduler's
-// mutex.
+// success of the two wins, which a 429 is not. Its waiter and attempt are guarded by
+// the scheduler's mutex.
 type hedge struct {
 	f    *flight
 	wait waiter
