@@ -11,6 +11,8 @@ type crowd struct {
 	mu   sync.Mutex
 	turn sync.Cond
 	in   int
+	out  int // waiting
+	peak int // of both
 	room int // at most most
 }
 
@@ -30,9 +32,12 @@ func (c *crowd) enter() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.out++
+	c.peak = max(c.peak, c.in+c.out)
 	for c.in >= c.room {
 		c.turn.Wait()
 	}
+	c.out--
 	c.in++
 }
 
@@ -55,4 +60,19 @@ func (c *crowd) leave(called bool, err error) {
 	if c.in < c.room {
 		c.turn.Signal()
 	}
+}
+
+// wanted is how many calls at once there would have been, at most so many as may be.
+func (c *crowd) wanted() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(c.peak, c.most)
+}
+
+// warm lets in n calls at once, for which there are connections.
+func (c *crowd) warm(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.room = min(max(c.room, n), c.most)
+	c.turn.Broadcast()
 }

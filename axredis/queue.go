@@ -16,6 +16,7 @@ type queue struct {
 	polls  *ask              // whom the timer called
 	freed  int               // slots for whoever is best when it has its answer
 	at     time.Time         // of the next call; zero = none
+	idle   time.Time         // until when nobody can start; zero = not known
 	timer  *time.Timer
 }
 
@@ -28,6 +29,8 @@ const (
 	// may have gone, at the speed at which Redis decides at best.
 	near     = 128
 	perPlace = 100 * time.Microsecond
+	// longWait is longer than Redis lets anybody wait for a slot: it is for a rate.
+	longWait = 250 * time.Millisecond
 )
 
 // queueLocked lets k wait, in the place of the ask of its lane before it. Who has
@@ -54,9 +57,13 @@ func (g *Governor) queueLocked(k *ask, now time.Time) {
 	if q.at.IsZero() {
 		g.callAtLocked(now.Add(g.scopes[""].poll()))
 	}
-	if !waits || i >= near {
+	long := q.idle.Sub(now)
+	if !waits || i >= near || long > longWait {
 		k.retryIn = again
-		if i >= near {
+		switch {
+		case long > longWait:
+			k.retryIn = early(long)
+		case i >= near:
 			k.retryIn = min(time.Duration(i)*perPlace, time.Second)
 		}
 		g.keepPlaceLocked(k, now)
@@ -191,8 +198,11 @@ func (g *Governor) callNext() {
 // roomLocked calls as many as Redis has room for, and says when it may have more.
 func (g *Governor) roomLocked(room int, next time.Duration, now time.Time) {
 	if next > 0 {
-		g.queue.at = time.Time{}
+		g.queue.at, g.queue.idle = time.Time{}, time.Time{}
 		g.callAtLocked(now.Add(next))
+		if next > longWait {
+			g.queue.idle = now.Add(next)
+		}
 	}
 	q := &g.queue
 	q.freed = max(q.freed, room-len(q.called))

@@ -176,3 +176,18 @@ func burst(t *testing.T) error {
 	}
 	return nil
 }
+
+// TestLanesThatWaitForARateAreToldWhen: they need not come back before.
+func TestLanesThatWaitForARateAreToldWhen(t *testing.T) {
+	f := newFleet(t, together(ax.Limits{Rate: []ax.Rate{{Limit: 2, Per: 2 * time.Second}}}))
+	g := f.join()
+	since := time.Now()
+	granted(t, g, ask("a", 0))
+	granted(t, g, ask("b", 0))
+	refused(t, g, ask("c", 0))
+	require.Greater(t, refused(t, g, ask("d", 0)), time.Second)
+	require.Greater(t, refused(t, g, ask("c", 0)), time.Second)
+	wait(t, g, ask("c", 0))
+	wait(t, g, ask("d", 0))
+	require.Less(t, time.Since(since), 2700*ms)
+}

@@ -138,7 +138,7 @@ func (s *store) revive(ctx context.Context, p probe) (found []bool, old *conn) {
 	ctx, cancel := context.WithTimeout(ctx, s.reviveFor())
 	defer cancel()
 	s.mu.Lock()
-	fresh, most := s.conn, s.most
+	fresh, most := s.conn, max(s.most, s.crowd.wanted())
 	s.mu.Unlock()
 	if s.dial != nil {
 		fresh = &conn{UniversalClient: s.dial()}
@@ -171,6 +171,7 @@ func (s *store) revive(ctx context.Context, p probe) (found []bool, old *conn) {
 		}
 	}
 	all.Wait()
+	s.crowd.warm(min(max(2, 2*most), maxWarm) / 2)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, s.conn = s.conn, fresh

@@ -16,6 +16,9 @@ import (
 // ends.
 func redisAddr(ctx context.Context) (addr string, stop func(), err error) {
 	if addr := os.Getenv("AX_REDIS_ADDR"); addr != "" {
+		if err := answers(ctx, addr, 2*time.Second); err != nil {
+			return "", nil, fmt.Errorf("no Redis answers at AX_REDIS_ADDR, %s: %w", addr, err)
+		}
 		return addr, func() {}, nil
 	}
 	program, err := exec.LookPath("redis-server")
@@ -40,7 +43,7 @@ func redisAddr(ctx context.Context) (addr string, stop func(), err error) {
 		_ = os.RemoveAll(dir)
 	}
 	addr = net.JoinHostPort("127.0.0.1", port)
-	if err := answers(ctx, addr); err != nil {
+	if err := answers(ctx, addr, 10*time.Second); err != nil {
 		stop()
 		return "", nil, err
 	}
@@ -57,9 +60,9 @@ func freePort() (string, error) {
 	return port, err
 }
 
-// answers waits until the server at addr does.
-func answers(ctx context.Context, addr string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+// answers waits until the server at addr does, for at most d.
+func answers(ctx context.Context, addr string, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()

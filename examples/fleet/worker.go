@@ -25,6 +25,7 @@ const (
 	perSecond = 50
 	held      = 4
 	leaseTTL  = 2 * time.Second
+	guard     = 50 * time.Millisecond
 )
 
 // workerEnv holds the job of a worker process.
@@ -50,7 +51,7 @@ func work(spec string, in io.Reader, out io.Writer) error {
 		LeaseTTL: leaseTTL,
 		Timeout:  200 * time.Millisecond, // five processes share this machine
 		Lanes: map[string]ax.Limits{
-			"load":  {MaxConcurrent: slots, Rate: ax.PerSecond(perSecond)},
+			"load":  {MaxConcurrent: slots, Rate: []ax.Rate{{Limit: perSecond, Guard: guard}}},
 			"ranks": {MaxConcurrent: 1},
 			"hold":  {MaxConcurrent: held},
 		},
