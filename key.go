@@ -113,7 +113,8 @@ func alwaysIgnored(name string) bool {
 // Baggage, X-Request-Id and Idempotency-Key; the order of query names, of header
 // names and of the names in JSON objects makes no difference, nor does white space
 // in JSON. A DedupeKey takes the place of all but the Owner. Tasks of different lanes
-// share no attempt, whatever their keys.
+// share no attempt, whatever their keys; nor do those to whose requests the client of
+// New adds different cookies of its Jar, which no key shows.
 func (t *Task) Key() string {
 	if !t.shares() {
 		return ""
