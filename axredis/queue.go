@@ -98,18 +98,20 @@ func (g *Governor) waitsLocked(k *ask, now time.Time) bool {
 	}
 	g.sweepLocked(now)
 	for i, o := range g.queue.asks {
-		if o.rank.After(k.rank) {
+		own := o.place && o.line.name == k.line.name
+		switch {
+		case o.rank.After(k.rank):
 			return false
-		}
-		if !o.place || o.line.name != k.line.name {
-			return true
-		}
-		if o.wanted { // its turn came while it was away
+		case own && o.wanted: // its turn came while it was away
 			g.queue.asks = slices.Delete(g.queue.asks, i, i+1)
 			g.queue.called[k], g.queue.polls = struct{}{}, k
 			return false
+		case o.wanted: // it has been called already
+		case own:
+			return o.rank.Equal(k.rank)
+		default:
+			return true
 		}
-		return o.rank.Equal(k.rank)
 	}
 	return false
 }
