@@ -94,7 +94,7 @@ func load(out io.Writer, promise keep, s *server, workers []*worker, d time.Dura
 	promise(most <= slots, "peak concurrency %d of %d", most, slots)
 	promise(busy <= perSecond, "peak per second %d of %d", busy, perSecond)
 	used := float64(within(seen, d)) / (perSecond * d.Seconds())
-	promise(used >= .8, "rate used %.0f %%", 100*used)
+	promise(used >= .85, "rate used %.0f %%", 100*used)
 	promise(least > 0, "nobody starves")
 	return nil
 }

@@ -48,7 +48,7 @@ func TestTheStoryIsTrue(t *testing.T) {
 	}
 	require.Empty(t, broken)
 	require.LessOrEqual(t, number(t, out.String(), `peak per second +(\d+) of 50`), 50.0)
-	require.GreaterOrEqual(t, number(t, out.String(), `rate used +(\d+) %`), 80.0)
+	require.GreaterOrEqual(t, number(t, out.String(), `rate used +(\d+) %`), 85.0)
 	served := regexp.MustCompile(`served: (.*)`).FindStringSubmatch(out.String())[1]
 	var order []string
 	for _, s := range strings.Fields(served) {
