@@ -208,7 +208,7 @@ func plainText(err error) string {
 // serversWords begin the texts in which net/http quotes what a server has sent.
 var serversWords = [...]string{
 	"malformed HTTP ", "malformed MIME header", "bad Content-Length", "bad trailer key", "unsupported transfer encoding",
-	"unsupported protocol scheme", "message cannot contain multiple Content-Length headers",
+	"too many transfer encodings", "unsupported protocol scheme", "server sent GOAWAY", "message cannot contain multiple Content-Length headers",
 }
 
 // unquoted is err without what a server has sent: a line of its header may hold a

@@ -24,7 +24,7 @@ func (s *Scheduler) sharingOf(c *caller, want *Hints, w *way, key *flightKey) bo
 	if want.NoDedupe || w.run != nil || s.cfg.Dedupe == nil && !asks {
 		return false
 	}
-	key.dedupeKey, key.lane = c.task.sharingKey(s.ignore, want.Owner).of(w.who), c.lane
+	key.dedupeKey, key.lane = c.task.sharingKey(s.ignore, want.Owner).of(w.who, w.single), c.lane
 	return key.family != ""
 }
 
@@ -212,7 +212,7 @@ func (r *result) share() {
 	r.shared = true
 	if resp := r.payload.resp; resp.Request != nil {
 		kept := *resp
-		kept.Request = resp.Request.WithContext(context.Background())
+		kept.Request = withContext(resp.Request, context.Background())
 		r.payload = &payload{resp: &kept, body: r.payload.body}
 	}
 }
@@ -236,10 +236,7 @@ func (f *flight) staleKey() (dedupeKey, bool) {
 		return dedupeKey{}, false
 	}
 	k, ok := f.task.baseKey(f.s.ignore, f.owner.name)
-	if f.more != nil {
-		k = k.of(f.more.who)
-	}
-	return k, ok
+	return k.of(f.who(), f.single), ok
 }
 
 // wroteLocked drops every kept answer of the URLs that f has written to, by what the
@@ -273,13 +270,13 @@ func wrote(at *attempt, out *outcome) (urls []string) {
 	if refused, ok := errors.AsType[*clientError](out.err); ok && resp == nil {
 		resp = refused.resp
 	}
-	for resp != nil {
+	for resp != nil && resp != at.task.redirectedBy() {
 		req := resp.Request
 		if resp.StatusCode >= 200 && resp.StatusCode < 400 {
 			if len(urls) == 0 {
 				urls = append(urls, at.task.urlFamily())
 			}
-			if req != nil && req.URL != nil && req.Response != nil && !safe(req.Method) {
+			if req != nil && req.URL != nil && req.Response != nil && req.Response != at.task.redirectedBy() && !safe(req.Method) {
 				urls = append(urls, urlFamily(req.URL)) // a 307 or 308 led there
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 )
 
@@ -49,7 +50,7 @@ func HTTPExecutor(c *http.Client) Executor {
 		e.own = t.Clone()
 		e.base = e.own
 	}
-	e.client.Transport = hopTransport{e.base}
+	e.client.Transport = hopTransport{e.base, e.client.Jar}
 	return e
 }
 
@@ -68,6 +69,9 @@ func (e *httpExecutor) Execute(ctx context.Context, t *Task) (*http.Response, er
 	h := hopperFrom(ctx)
 	if h != nil && t.readyLate() {
 		h.leaves()
+	}
+	if jar := e.client.Jar; jar != nil && h != nil && !h.singleHop(t) {
+		h.sends(jarOwner(jar, req.URL))
 	}
 	if h != nil && h.singleHop(t) {
 		req.Response = t.redirectedBy()
@@ -119,6 +123,9 @@ func runExecutor(ctx context.Context, x Executor, t *Task) (*http.Response, erro
 		resp.Request = &http.Request{Method: http.MethodHead, URL: &u, Host: t.host, Header: http.Header{}} // says what the answer's length is about
 	}
 	if resp.Body != nil && resp.Body != http.NoBody && bodiless(resp) {
+		if len(resp.Trailer) > 0 {
+			_, _ = io.CopyN(io.Discard, resp.Body, 1) // there are none before its end
+		}
 		resp.Body.Close() // HTTP/2 has one all the same, which misses what Content-Length says
 		resp.Body = nil
 	}
@@ -132,6 +139,8 @@ var errNoAnswer = errors.New("ax: the executor returned neither an answer nor an
 
 // hopper is what the ctx of an attempt offers to the executor that runs it.
 type hopper interface {
+	// sends is told whose cookies a client adds to a request: see jarOwner.
+	sends(who string)
 	// leaves is told when the attempt's request is about to be handed on.
 	leaves()
 	// singleHop tells that the caller follows redirects itself: one round trip
@@ -153,7 +162,10 @@ func hopperFrom(ctx context.Context) hopper {
 // hopTransport asks the attempt's hopper before each redirect hop. It has no
 // state: a client tells a hop from a first request by the answer that caused it.
 // Its errors are marked, so that those of the client itself can be told apart.
-type hopTransport struct{ base http.RoundTripper }
+type hopTransport struct {
+	base http.RoundTripper
+	jar  http.CookieJar // the client's; nil = none
+}
 
 func (t hopTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	prev := req.Response
@@ -165,6 +177,11 @@ func (t hopTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 				return nil, &roundTripError{err}
 			}
 			req = next
+			if t.jar != nil {
+				if who := jarOwner(t.jar, req.URL); who != "" {
+					h.sends("hop " + who) // whom no key foresaw
+				}
+			}
 		}
 	}
 	resp, err := t.base.RoundTrip(req)

@@ -61,6 +61,7 @@ func (h *fakeHops) Value(key any) any {
 
 func (h *fakeHops) singleHop(*Task) bool { return h.single }
 func (h *fakeHops) leaves()              {}
+func (h *fakeHops) sends(string)         {}
 
 func (h *fakeHops) hop(req *http.Request, prev int) (*http.Request, error) {
 	h.seen = append(h.seen, http.StatusText(prev)+" "+req.Method+" "+req.URL.String())

@@ -99,6 +99,14 @@ type flightExtras struct {
 	who    string // whose cookies its client adds; see way
 }
 
+// who is whose cookies its key has.
+func (f *flight) who() string {
+	if f.more == nil {
+		return ""
+	}
+	return f.more.who
+}
+
 // extras makes room for what few flights have.
 func (f *flight) extras() *flightExtras {
 	if f.more == nil {

@@ -18,6 +18,16 @@ func (a *attempt) hop(req *http.Request, _ int) (*http.Request, error) {
 	return req, a.enter(req)
 }
 
+// sends is told whose cookies the client adds to a request of the attempt. If they are
+// not those that the task's key has, nobody else is to have the answer.
+func (a *attempt) sends(who string) {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	if f := a.f; f != nil && who != f.who() {
+		f.outdated = true
+	}
+}
+
 // flight is the one that the attempt belongs to, made if there was none; nil once
 // that is over.
 func (a *attempt) flight() *flight {

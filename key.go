@@ -38,13 +38,17 @@ const (
 // dedupeKey is under what a scheduler files a result. Without a family there is none.
 type dedupeKey struct {
 	family string
-	owner  string // hashed, and whose cookies go with it; "" = nobody in particular
+	owner  string // hashed, whose cookies go with it, and by which door; "" = nobody in particular
 }
 
-// of is k of somebody whom cookies tell apart: a named key is the caller's own word.
-func (k dedupeKey) of(who string) dedupeKey {
+// of is k of somebody whom cookies tell apart, unless it is named: that is the caller's
+// own word. Through Transport an answer is that of one hop, so it is another.
+func (k dedupeKey) of(who string, single bool) dedupeKey {
 	if strings.HasPrefix(k.family, derivedKind) {
 		k.owner += who
+	}
+	if single {
+		k.owner += "1"
 	}
 	return k
 }

@@ -128,7 +128,7 @@ func markFinal(req *http.Request, err error) error {
 func sendable(req *http.Request) bool {
 	return req.URL != nil && httpScheme(req.URL.Scheme) && req.URL.Host != "" &&
 		(req.Method == "" || isToken(req.Method)) &&
-		validFields(req.Header) && validFields(req.Trailer)
+		validFields(req.Header) // not Trailer: the caller's map, which the body may be filling
 }
 
 // httpScheme reports whether an http.Transport speaks the scheme.

@@ -326,7 +326,7 @@ func (f *flight) receive(at *attempt, out *outcome) {
 	body, whole, err := buffer(resp, f.s.cfg.MaxBodyBytes, f.patience(resp))
 	switch {
 	case err != nil:
-		*out = at.failedWith(err)
+		*out = at.failedWith(unquoted(err))
 	case whole:
 		out.payload = f.keep(resp, body)
 	case spare:

@@ -387,13 +387,12 @@ func (t *loneTask) parts() (*caller, *flight) {
 
 // beginCaller numbers a task and tells that it is there.
 func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way) {
-	s.alive.Add(1)
 	c.bare = w.single
 	c.s, c.ctx, c.task = s, ctx, t
 	c.deadline = s.deadlineOf(ctx)
 	c.outer = s.attemptFrom(ctx)
 	w.dead = ctxError(ctx)
-	if s.jar != nil && !w.single && t.shares() {
+	if s.jar != nil && !w.single {
 		w.who = jarOwner(s.jar, t.u)
 	}
 	if w.scope != nil {
@@ -402,6 +401,7 @@ func (s *Scheduler) beginCaller(c *caller, ctx context.Context, t *Task, w *way)
 			w.scopeDead = canceled(ErrScopeEnded, err)
 		}
 	}
+	s.alive.Add(1) // after users' code, which may panic
 	if s.heard() {
 		c.ev = &outbox{busy: true} // until tellAdmission
 		c.notes = noteSubmitted

@@ -331,7 +331,19 @@ func requestOf(resp *http.Response, ctx context.Context) *http.Request {
 	if req == nil || req.Context().Value(attemptKey{}) == nil {
 		return req
 	}
-	return req.WithContext(ctx)
+	return withContext(req, ctx)
+}
+
+// withContext is req with ctx, and so are those that were redirected to it.
+func withContext(req *http.Request, ctx context.Context) *http.Request {
+	c := req.WithContext(ctx)
+	if before := req.Response; before != nil && before.Request != nil {
+		own := *before
+		own.Body = http.NoBody // closed, and leads to what it was read with
+		own.Request = withContext(before.Request, ctx)
+		c.Response = &own
+	}
+	return c
 }
 
 // waited is how long c has been in queues: no longer than it has been there itself.

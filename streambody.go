@@ -115,7 +115,7 @@ func (s *stream) read(p []byte) (int, error) {
 		return n, err
 	}
 	if err != nil {
-		err = s.verdict(err)
+		err = s.verdict(unquoted(err))
 		s.end(err)
 	}
 	return n, err

@@ -20,7 +20,8 @@ type transport struct {
 // buffered, one of unknown length, such as net/http decompresses, is streamed: close
 // it, and set Config.IdleTimeout. A stale answer (Fallback.Stale) has
 // an Age header. Errors are *Error, but net/http may put one of its own in place
-// of it when client.Timeout fires, which covers waiting and retries too.
+// of it when client.Timeout fires, which covers waiting and retries too. The
+// deprecated http.Request.Cancel is not heeded: use the context.
 func (s *Scheduler) Transport() http.RoundTripper { return &transport{s: s} }
 
 // TransportWith is Transport with defaults for one client's requests: the

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -117,14 +118,16 @@ func taskFrom(req *http.Request, r Request) (*Task, error) {
 	if hasBody {
 		r.ContentLength = max(0, req.ContentLength)
 		r.GetBody = req.GetBody
-		w.trailer = req.Trailer
 		if body := (&oneShot{body: req.Body}); req.GetBody == nil {
 			w.body = body
 		} else {
 			w.first = body
 		}
 	}
-	if hasBody || w.close || w.transferEncoding != nil || w.redirected != nil {
+	if req.Body != nil && req.Body != http.NoBody {
+		w.trailer = req.Trailer
+	}
+	if hasBody || w.trailer != nil || w.close || w.transferEncoding != nil || w.redirected != nil {
 		r.wire = &w
 	}
 	t := new(Task)
@@ -194,7 +197,11 @@ func (r *Request) checkContentZero(f *faults) {
 // the place where a Request has it. A Host entry of req itself means nothing to
 // net/http.
 func headerWithHost(req *http.Request) http.Header {
-	override := req.Host != "" && req.Host != req.URL.Host
+	host := req.Host
+	if i := strings.IndexAny(host, "/ "); i >= 0 { // a socket's path, perhaps: net/http cuts it off
+		host = host[:i]
+	}
+	override := host != "" && host != req.URL.Host
 	if _, ignored := req.Header["Host"]; !override && !ignored {
 		return req.Header
 	}
@@ -204,7 +211,7 @@ func headerWithHost(req *http.Request) http.Header {
 		if h == nil {
 			h = make(http.Header, 1)
 		}
-		h["Host"] = []string{req.Host}
+		h["Host"] = []string{host}
 	}
 	return h
 }
