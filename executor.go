@@ -67,9 +67,6 @@ func (e *httpExecutor) Execute(ctx context.Context, t *Task) (*http.Response, er
 		return nil, err
 	}
 	h := hopperFrom(ctx)
-	if h != nil && t.readyLate() {
-		h.leaves()
-	}
 	if jar := e.client.Jar; jar != nil && h != nil && !h.singleHop(t) {
 		h.sends(jarOwner(jar, req.URL))
 	}
@@ -141,8 +138,6 @@ var errNoAnswer = errors.New("ax: the executor returned neither an answer nor an
 type hopper interface {
 	// sends is told whose cookies a client adds to a request: see jarOwner.
 	sends(who string)
-	// leaves is told when the attempt's request is about to be handed on.
-	leaves()
 	// singleHop tells that the caller follows redirects itself: one round trip
 	// on the bare transport, without client.
 	singleHop(t *Task) bool

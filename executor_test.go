@@ -60,7 +60,6 @@ func (h *fakeHops) Value(key any) any {
 }
 
 func (h *fakeHops) singleHop(*Task) bool { return h.single }
-func (h *fakeHops) leaves()              {}
 func (h *fakeHops) sends(string)         {}
 
 func (h *fakeHops) hop(req *http.Request, prev int) (*http.Request, error) {

@@ -165,9 +165,7 @@ func (x *express) sent() {
 			x.at.setDeadline(x.at.began.add(d))
 		}
 	}
-	if !s.leavesLate(x.at.task) {
-		s.called(h)
-	}
+	s.called(h)
 }
 
 // tell tells an event of a task whose goroutine is the only one that knows it.

@@ -2,13 +2,10 @@ package ax_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -435,49 +432,5 @@ func TestL4EvictedFlight(t *testing.T) {
 		}
 		qOK(t, calls[0], calls[4], urgent[0])
 		require.Equal(t, []string{"/hold", "/urgent", "/normal"}, t.Server.Paths())
-	})
-}
-
-// TestL2ExactAtTheTransport: what makes a request ready takes its time before the
-// window counts the start, not after.
-func TestL2ExactAtTheTransport(t *testing.T) {
-	slow := func(d time.Duration) map[string]ax.Request {
-		return map[string]ax.Request{
-			"Prepare": {URL: at("/"), Prepare: func(*http.Request) error { time.Sleep(d); return nil }},
-			"GetBody": {Method: "PUT", URL: at("/"), GetBody: func() (io.ReadCloser, error) {
-				time.Sleep(d)
-				return io.NopCloser(strings.NewReader("x")), nil
-			}},
-		}
-	}
-	for name := range slow(0) {
-		for _, dedupe := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, dedupe %v", name, dedupe), func(t *testing.T) {
-				cfg := ax.Config{Rate: ax.PerSecond(1)}
-				if dedupe {
-					cfg.Dedupe = &ax.Dedupe{}
-				}
-				bubble(t, cfg, func(t *tester) {
-					first := t.Go(dBG, slow(900 * time.Millisecond)[name])
-					synctest.Wait()
-					second := t.Go(dBG, slow(0)[name])
-					require.NoError(t, (<-first).Err)
-					require.NoError(t, (<-second).Err)
-					hits := t.Server.Hits()
-					require.Equal(t, 900*time.Millisecond, hits[0].At)
-					require.Equal(t, 1900*time.Millisecond, hits[1].At)
-				})
-			})
-		}
-	}
-}
-
-// TestL2UnpreparedCostsNoToken: a request that could not be made ready was not sent.
-func TestL2UnpreparedCostsNoToken(t *testing.T) {
-	bubble(t, ax.Config{Rate: ax.PerSecond(1)}, func(t *tester) {
-		res := t.Do(dBG, ax.Request{URL: at("/"), Prepare: func(*http.Request) error { return errors.New("no key") }})
-		require.ErrorContains(t, res.Err, "no key")
-		require.NoError(t, t.Do(dBG, dGet("/")).Err)
-		require.Zero(t, t.At())
 	})
 }

@@ -13,30 +13,7 @@ func (s *Scheduler) sent(at *attempt) {
 	} else {
 		s.count.retries.Add(1)
 	}
-	if !s.leavesLate(at.task) {
-		s.called(&at.hold)
-	}
-}
-
-// leavesLate tells a task of which the executor itself says when it leaves: there is
-// something to be made ready first, and the executor is ax's own.
-func (s *Scheduler) leavesLate(t *Task) bool {
-	if !t.readyLate() {
-		return false
-	}
-	_, own := s.exec.(*httpExecutor)
-	return own
-}
-
-// leaves is the moment at which the request of such a task is handed to the transport.
-func (a *attempt) leaves() {
-	a.endIfLate()
-	if a.Err() != nil {
-		return
-	}
-	a.s.mu.Lock()
-	a.s.called(&a.hold)
-	a.s.mu.Unlock()
+	s.called(&at.hold)
 }
 
 // called tells the rates that what h has taken of them is used: the Executor is about

@@ -252,10 +252,6 @@ func (t *Task) NewRequest(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// readyLate tells that users' code, a Prepare that fetches a token perhaps, has yet to
-// make the request when an executor is called.
-func (t *Task) readyLate() bool { return t.r.Prepare != nil || t.r.GetBody != nil }
-
 // attachBody opens the body for one attempt. The first attempt gets the body of the
 // http.Request even if there is GetBody, as with http.Client: who wrapped the one
 // may have forgotten the other.
