@@ -163,11 +163,12 @@ func timeoutOf(own, lane time.Duration) time.Duration {
 func (s *Scheduler) enterLocked(f *flight, c *caller, want *Hints, w *way, now instant) {
 	s.linkLocked(f)
 	s.fileLocked(f)
+	aside := s.asideLocked(c, now)
 	if err := s.refusalLocked(f, now); err != nil {
 		s.refuseLocked(f, opAdmit, err, now)
+		s.putBackLocked(aside, now)
 		return
 	}
-	aside := s.asideLocked(c, now)
 	f.state = flightWaiting
 	s.pushLocked(&f.wait, now)
 	s.dispatchLocked(now)
@@ -260,7 +261,7 @@ func (s *Scheduler) boundLocked(f *flight, want *Hints, now instant) error {
 		return s.overLimitLocked(o, "MaxQueue", &f.overBudget, now)
 	}
 	laneFull := l.maxQueue > 0 && l.waiting-askedFirst(l.asks, l.inQueue, l.waiting) > l.maxQueue // those asked for wait for nothing here
-	if !laneFull && (s.maxQueue == 0 || s.waiting-askedFirst(s.asks, s.inQueue, s.waiting) <= s.maxQueue) {
+	if !laneFull && (s.maxQueue == 0 || s.waiting <= s.maxQueue || s.waiting-s.askedFirst() <= s.maxQueue) {
 		return nil
 	}
 	if s.cfg.Overflow == OverflowEvict {

@@ -198,7 +198,20 @@ func (e *budgetError) Unwrap() error { return e.error }
 
 // askedFirst is how many first starts hold a reservation at the governor, and so do not
 // count against MaxQueue.
-func askedFirst(asked, inQueue, waiting int) int { return max(0, asked-(inQueue-waiting)) }
+func askedFirst(asked, inQueue, waiting int) int {
+	return min(waiting, max(0, asked-(inQueue-waiting)))
+}
+
+// askedFirst is the same of all lanes together.
+func (s *Scheduler) askedFirst() (n int) {
+	if s.asks == 0 {
+		return 0
+	}
+	for _, l := range s.lanes.m {
+		n += askedFirst(l.asks, l.inQueue, l.waiting)
+	}
+	return n
+}
 
 // maxQueue is how many first starts of o may wait; 0 = any number.
 func (o *owner) maxQueue() int {

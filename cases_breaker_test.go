@@ -329,3 +329,34 @@ func TestCaseH25FailureOnTheRampReopens(t *testing.T) {
 		require.Equal(t, []time.Duration{reopened + 3*fsec}, next, "one probe again")
 	})
 }
+
+// A probe that was cancelled has given its permit back when its caller is told so:
+// the very next task probes in its place.
+func TestF6CancelledProbeIsFreeAtOnce(t *testing.T) {
+	for _, how := range []string{"ctx", "Cancel", "shared"} {
+		t.Run(how, func(t *testing.T) {
+			for range 20 {
+				bubble(t, ax.Config{Dedupe: &ax.Dedupe{}, Breaker: &ax.Breaker{Window: 1, WhenOpen: ax.OpenReject}}, func(t *tester) {
+					t.Server.Reply = fPaths(map[string]fReply{"/bad": fAnswer(500, ""), "/probe": fHang})
+					fOpen(t)
+					t.Until(3 * fsec)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					r := fGet("/probe")
+					r.NoDedupe = how != "shared"
+					call := t.S.Submit(ctx, ax.Must(r.Task()))
+					time.Sleep(fsec)
+					if how == "Cancel" {
+						call.Cancel()
+					} else {
+						cancel()
+					}
+					_, err := call.Result()
+					require.ErrorIs(t, err, context.Canceled)
+					require.NoError(t, t.Do(t.Context(), fGet("/next")).Err)
+					require.Equal(t, ax.BreakerRamping, fLane(t).Breaker)
+				})
+			}
+		})
+	}
+}

@@ -155,6 +155,7 @@ func (s *Scheduler) hauntLocked(f *flight, want *Hints, now instant) {
 // refused.
 func (s *Scheduler) exorciseLocked(g *ghost, now instant) {
 	s.dropLocked(&g.f.wait, now)
+	s.setAlarmLocked(&g.alarm, g, never)
 	s.wouldLocked(g.f.lane, g.f.owner, func(w *wouldCounts) *atomic.Uint64 { return &w.rejected })
 	s.dispatchLocked(now)
 }
@@ -214,6 +215,8 @@ func (g *ghost) ringLocked(now instant) {
 func (s *Scheduler) layGhostsLocked(l *lane, now instant) {
 	for _, w := range l.waiters() {
 		if w.kind == waitGhost {
+			g := w.f.more.ghost
+			s.setAlarmLocked(&g.alarm, g, never)
 			s.dropLocked(w, now)
 		}
 	}

@@ -32,7 +32,7 @@ const (
 	EventStarted
 	// EventAttemptDone: an attempt ended after Took, with Status or Err; or it lost
 	// to its [Hedge] and is not waited for. A task that is left while one runs ends
-	// without it.
+	// without it; who shares that one may be told of its end without its start.
 	EventAttemptDone
 	// EventRetryScheduled: another attempt queues after Delay.
 	EventRetryScheduled

@@ -262,8 +262,8 @@ func (x *express) succeed(resp *http.Response) (*Response, error) {
 	at.finish()
 	l.stats.seen.attemptEnded(now, &l.stats.service, sample{kind: outcomeSuccess, status: resp.StatusCode, took: took, mark: at.hold.mark}, l.gate.active())
 	l.noteSuccess(now, took)
-	if !at.single {
-		resp.Request = requestOf(resp, at.values)
+	if req := resp.Request; req != nil && !at.single && ofAttempt(req) {
+		resp.Request = withContext(req, at.values)
 	}
 	a.Response.Response = resp
 	a.Attempts, a.Seq = 1, x.seq

@@ -265,8 +265,22 @@ func (s *Scheduler) abortLocked(f *flight, res *result, now instant) {
 			}
 			cause := res.err
 			s.later(func() { at.cancel(context.Canceled, cause) })
+			s.freeProbeLocked(&at.hold, now)
 		}
 	}
+}
+
+// freeProbeLocked lets another task probe in place of one that nobody wants: whatever
+// becomes of it says nothing about the server.
+func (s *Scheduler) freeProbeLocked(h *hold, now instant) {
+	if !h.judged || !h.permit.probe {
+		return
+	}
+	h.judged = false
+	h.lane.brk.abandon(now, h.permit)
+	s.breakerMovedLocked(h.lane, now)
+	s.fixLaneLocked(h.lane, now)
+	s.dispatchLocked(now)
 }
 
 // refuseLocked ends what f waits for: without an attempt it is the task's end,

@@ -234,7 +234,7 @@ func (s *Scheduler) endHedge(f *flight, h *hedge, got landed, results <-chan lan
 	if running == 0 && granted { // permitted at this very moment, never sent
 		s.giveBackLocked(&other.hold, now)
 	}
-	sent := granted && !other.stage.forestall()
+	sent := other.stage.begun() || granted && !other.stage.forestall() // one in a hop holds nothing
 	if granted && !sent {
 		f.unsendLocked(other)
 	}
@@ -268,6 +268,10 @@ func (s *Scheduler) leaveDeaf(f *flight, running []*attempt, h *hedge, results <
 	now := s.now()
 	if h != nil {
 		s.dropLocked(&h.wait, now)
+		if at := h.at; at.hold.lane != nil && !slices.Contains(running, at) && at.stage.forestall() { // granted at this very moment
+			s.giveBackLocked(&at.hold, now)
+			f.unsendLocked(at)
+		}
 		f.more.hedge = nil
 	}
 	stand := f.newAttempt(hold{})

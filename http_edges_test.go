@@ -1,6 +1,7 @@
 package ax_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -324,4 +325,42 @@ func TestErrorHasTheRedirectThatWasRefused(t *testing.T) {
 	var e *ax.Error
 	require.ErrorAs(t, err, &e)
 	require.NotNil(t, e.Response)
+}
+
+// Answered before its body was read, a request may still be on its way when the call
+// returns; its bytes are the caller's again all the same.
+func TestCaseH55CallersBufferThroughTransport(t *testing.T) {
+	var n atomic.Int64
+	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
+		if n.Add(1)%2 == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		io.Copy(io.Discard, r.Body)
+	})
+	s := hNew(t, nil, ax.Config{Retry: &ax.Retry{BaseDelay: time.Millisecond, Budget: 100}})
+	client := &http.Client{Transport: s.Transport()}
+	for i := range 60 {
+		buf := bytes.Repeat([]byte("abcdefgh"), 1<<17)
+		req, err := http.NewRequest("PUT", srv.URL, bytes.NewReader(buf))
+		require.NoError(t, err)
+		var resp *http.Response
+		if i%2 == 0 {
+			resp, err = client.Do(req)
+		} else {
+			task, taskErr := ax.TaskFrom(req, ax.Request{})
+			require.NoError(t, taskErr)
+			var r *ax.Response
+			if r, err = s.Do(t.Context(), task); err == nil {
+				resp = r.Response
+			}
+		}
+		if err == nil {
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+		for i := range buf { // the race detector looks
+			buf[i] = 'z'
+		}
+	}
 }

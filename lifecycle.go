@@ -164,10 +164,11 @@ func (s *Scheduler) strandRestingLocked(now instant) {
 	}
 }
 
-// refuseLaneLocked ends the wait of everything in l, retries included.
+// refuseLaneLocked ends the wait of everything in l, retries included, but for the hops
+// of attempts that run there: those wait for no more than a token (L6).
 func (s *Scheduler) refuseLaneLocked(l *lane, err error, now instant) {
 	for _, w := range l.waiters() {
-		if w.node.pos != 0 {
+		if w.node.pos != 0 && !w.staysLocked() {
 			s.refuseWaiterLocked(w, err, now)
 		}
 	}

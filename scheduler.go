@@ -67,7 +67,6 @@ type Scheduler struct {
 	maxQueue   int
 	held       bool // Pause("")
 	alarm      alarm
-	inQueue    int // waiters for a permit
 	waiting    int
 	running    int // attempts that the mutex knows
 	asks       int // permits that the governor is being asked for

@@ -216,6 +216,9 @@ func (s *Scheduler) flightAloneLocked(f *flight, c *caller) *flight {
 	alone := newFlight()
 	s.fillLocked(alone, c, c.outer, t, nil)
 	alone.lone = false
+	if who := f.who(); who != "" {
+		alone.extras().who = who
+	}
 	c.joined = false
 	c.f = alone
 	alone.callers.add(c)
@@ -313,26 +316,24 @@ func (c *caller) answer() (*Response, error) {
 		}
 		r.Response = res.payload.readBy(&both.body, head, res.shared)
 	}
-	c.ownRequest(r.Response)
+	c.ownRequest(r)
 	return r, nil
 }
 
 // ownRequest gives the request that an answer tells of the context of c, for that of
-// its attempt is over. Through Transport the client's own request takes its place.
-func (c *caller) ownRequest(resp *http.Response) {
-	if resp != nil && !c.bare {
-		resp.Request = requestOf(resp, c.ctx)
+// its attempt, or of what was sent in its place, is over. Through Transport the client's
+// own request takes its place.
+func (c *caller) ownRequest(r *Response) {
+	if r.Response == nil || r.Request == nil || c.bare {
+		return
+	}
+	if r.Source == FromAlternate || ofAttempt(r.Request) {
+		r.Request = withContext(r.Request, c.ctx)
 	}
 }
 
-// requestOf is the request that resp answers, with ctx if it was an attempt's; or nil.
-func requestOf(resp *http.Response, ctx context.Context) *http.Request {
-	req := resp.Request
-	if req == nil || req.Context().Value(attemptKey{}) == nil {
-		return req
-	}
-	return withContext(req, ctx)
-}
+// ofAttempt tells whether req has the context of an attempt.
+func ofAttempt(req *http.Request) bool { return req.Context().Value(attemptKey{}) != nil }
 
 // withContext is req with ctx, and so are those that were redirected to it.
 func withContext(req *http.Request, ctx context.Context) *http.Request {
@@ -457,6 +458,11 @@ func (s *Scheduler) undoLocked(f *flight, now instant) {
 		if f.state == flightRunning {
 			f.unsendLocked(f.at)
 			s.silenceLocked(f)
+		}
+	case flightSettling:
+		if f.last().stream { // which nobody has been given
+			s.dropResultLocked(&result{stream: f.at})
+			*f.last() = outcome{}
 		}
 	}
 }

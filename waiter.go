@@ -49,7 +49,6 @@ func (s *Scheduler) pushLocked(w *waiter, now instant) {
 	q.tasks.push(w.f.rank, &w.node)
 	w.owner.inQueue++
 	w.lane.inQueue++
-	s.inQueue++
 	if (w.kind == waitFirst || w.kind == waitGhost) && !w.f.exempt {
 		w.counted = true
 		w.lane.waiting++
@@ -98,7 +97,6 @@ func (s *Scheduler) dropLocked(w *waiter, now instant) {
 	q.tasks.remove(&w.node)
 	w.owner.inQueue--
 	w.lane.inQueue--
-	s.inQueue--
 	s.uncountLocked(w)
 	s.fixQueueLocked(q, now)
 	if w.owner.inQueue == 0 && w.owner.alarm.pos == 0 {

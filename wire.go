@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // wire is what an http.Request can say and a Request cannot. It is not changed
@@ -244,6 +245,7 @@ func (t *Task) NewRequest(ctx context.Context) (*http.Request, error) {
 		return nil, err
 	}
 	req := draft.WithContext(ctx)
+	t.bindBody(req)
 	if t.r.Prepare != nil {
 		if err := t.prepare(req); err != nil {
 			return nil, err
@@ -344,6 +346,25 @@ func (t *Task) closeBody() {
 	}
 }
 
+// bindBody has the caller's body be read no more once the attempt is over: a transport
+// that was answered early may still be at it, and its memory is the caller's again.
+func (t *Task) bindBody(req *http.Request) {
+	at, ok := req.Context().Value(attemptKey{}).(*attempt)
+	if !ok || t.r.GetBody == nil {
+		return
+	}
+	if body, ok := req.Body.(*callersBody); ok {
+		body.bind(at)
+	}
+	req.GetBody = func() (io.ReadCloser, error) {
+		body, err := t.open()
+		if b, ok := body.(*callersBody); ok {
+			b.bind(at)
+		}
+		return body, err
+	}
+}
+
 // callersBody marks the errors of a body that is the caller's, to tell them from
 // those of the connection: of its reads, and that it has another length than it was
 // said to have.
@@ -351,9 +372,32 @@ type callersBody struct {
 	io.ReadCloser
 	announced int64 // 0 = any number of bytes
 	read      int64
+	reading   chan struct{} // room for one Read, and for nobody once the attempt is over; nil = not bound
+}
+
+// bind lets the body be read as long as at goes on. It is opened anew for each attempt,
+// so its reads are short; one that is not is left to itself in the end.
+func (b *callersBody) bind(at *attempt) {
+	b.reading = make(chan struct{}, 1)
+	at.AfterFunc(func() {
+		timer := time.NewTimer(deafAfter)
+		defer timer.Stop()
+		select {
+		case b.reading <- struct{}{}:
+		case <-timer.C:
+		}
+	})
 }
 
 func (b *callersBody) Read(p []byte) (int, error) {
+	if b.reading != nil {
+		select {
+		case b.reading <- struct{}{}:
+			defer func() { <-b.reading }()
+		default:
+			return 0, &bodyError{errAttemptOver}
+		}
+	}
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
 	switch {
