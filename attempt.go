@@ -50,6 +50,7 @@ type attemptExtras struct {
 	refused error    // what a hop was refused with
 	hopping *waiter  // of the hop under way; guarded by s.mu
 	stream  *stream
+	stopped stoppedTime   // while hopping; guarded by s.mu
 	turn    chan struct{} // room for one: a hop at a time; made under attempt.mu
 	quit    func()        // ends what its context is from, once its stream has ended; guarded by s.mu
 }
@@ -246,8 +247,15 @@ func (a *attempt) begin() (now instant) {
 // what it has been given meanwhile. It returns the deadline.
 func (a *attempt) beginAgain(now instant, stopped stoppedTime) (deadline instant) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.began = now
+	a.mu.Unlock()
+	return a.runOn(now, stopped)
+}
+
+// runOn is the same for what has begun before.
+func (a *attempt) runOn(now instant, stopped stoppedTime) (deadline instant) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if stopped.left == 0 || a.limit == 0 {
 		return never
 	}

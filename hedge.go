@@ -313,10 +313,12 @@ func (s *Scheduler) finishLoser(l landed) {
 	if !streams {
 		s.giveBackLocked(&l.at.hold, now)
 	}
+	if streams { // its end gives back what it holds
+		s.laterUser(func() {
+			l.at.finish()
+			l.out.resp.Body.Close()
+		})
+	}
 	s.dispatchLocked(now)
 	s.unlockApart()
-	if streams { // its end gives back what it holds
-		l.at.finish()
-		l.out.resp.Body.Close()
-	}
 }

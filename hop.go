@@ -57,19 +57,18 @@ func (a *attempt) enter(req *http.Request) error {
 	case <-a.Done():
 		return a.joinedEnd()
 	}
-	left := a.stopTime()
 	err, cause := a.ending()
 	s.mu.Lock()
 	now := s.now()
 	if refused := a.rare().refused; refused != nil && err == nil { // it holds nothing any more
 		s.unlock()
-		a.goOn(now, left)
 		return refused
 	}
 	if err != nil || a.abandoned || f == nil || f.state == flightDone || a.hold.lane == nil || a.stage.returned() {
 		s.unlock()
 		return joinCause(cmp.Or(err, context.Canceled), cause)
 	}
+	left := a.stopTime()
 	if s.cfg.DryRun {
 		s.unlock()
 		a.goOn(now, left)
@@ -94,7 +93,7 @@ func (a *attempt) enter(req *http.Request) error {
 		a.goOn(now, left) // the executor may have another way
 		return err
 	}
-	a.extras().hopping = w
+	a.extras().hopping, a.extras().stopped = w, left
 	s.pushLocked(w, now)
 	s.dispatchLocked(now)
 	if f.queueTimeout > 0 && w.node.pos != 0 {
@@ -165,8 +164,11 @@ func (a *attempt) awaitHop(w *hopWait, left stoppedTime) error {
 	s.fixOwnerLocked(a.hold.owner, now)
 	s.fixLaneLocked(a.hold.lane, now)
 	s.dispatchLocked(now)
+	late := a.hold.grant.late()
 	s.unlock()
-	a.endIfLate()
+	if late {
+		a.cancel(context.Canceled, ErrGrantLost)
+	}
 	a.goOn(now, left)
 	s.mu.Lock()
 	if !a.stage.returned() { // else its hold is what the end of the attempt gives back
@@ -188,6 +190,8 @@ func (a *attempt) endHops() {
 	if w := a.hopping(); w != nil {
 		now := s.now()
 		s.dropLocked(w, now)
+		a.extras().hopping = nil
+		s.timeLocked(a, a.runOn(now, a.extras().stopped))
 		s.dispatchLocked(now)
 	}
 }
@@ -200,11 +204,15 @@ func (a *attempt) goOn(now instant, left stoppedTime) {
 	s := a.s
 	s.mu.Lock()
 	defer s.unlock()
-	f := a.f
 	if a.stage.returned() {
-		return
+		return // endHops has seen to it
 	}
-	t := a.beginAgain(now, left)
+	s.timeLocked(a, a.beginAgain(now, left))
+}
+
+// timeLocked has the flight of an attempt end it at t, if that is whose time it is.
+func (s *Scheduler) timeLocked(a *attempt, t instant) {
+	f := a.f
 	if t != never && a.timedByFlight() && f != nil && f.at == a && !a.abandoned && f.state == flightRunning {
 		s.alarmLocked(f, t)
 	}

@@ -149,9 +149,11 @@ func (s *stream) close() error {
 // return err, which is not nil. It may be called at any time and often.
 func (s *stream) abort(err error) {
 	s.verdict(err)
+	defer func() { // also if Close panics
+		s.end(err)
+		s.leak.Stop() // nobody may ever have had the Body: what leads to it is let go
+	}()
 	s.tearDown()
-	s.end(err)
-	s.leak.Stop() // nobody may ever have had the Body: what leads to it is let go
 }
 
 // forgotten ends a stream that nobody can read or close any more.
