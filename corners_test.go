@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A hedge that is granted at the very moment at which the deaf first attempt is left
+// to itself gives its permit back.
 func TestL1HedgeGrantedAsTheFirstIsLeft(t *testing.T) {
 	for i := range 30 {
 		ok := t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -50,6 +52,7 @@ func TestL1HedgeGrantedAsTheFirstIsLeft(t *testing.T) {
 	}
 }
 
+// What DryRun would have refused is counted once, though its QueueTimeout comes later.
 func TestX8GhostIsRejectedOnce(t *testing.T) {
 	bubble(t, ax.Config{DryRun: true, MaxConcurrent: 1, QueueTimeout: time.Second,
 		Breaker: &ax.Breaker{MinCalls: 1, Window: 1, WhenOpen: ax.OpenReject, OpenFor: 10 * time.Second}}, func(t *tester) {
@@ -63,6 +66,7 @@ func TestX8GhostIsRejectedOnce(t *testing.T) {
 	})
 }
 
+// Who is sent alone after all finds the stale answer of its own cookies.
 func TestD1CookiesOfWhoIsSentAlone(t *testing.T) {
 	for _, cookie := range []bool{false, true} {
 		t.Run(fmt.Sprint(cookie), func(t *testing.T) {
@@ -102,6 +106,7 @@ type grantFunc func(context.Context, ax.Ask) (ax.Grant, error)
 
 func (f grantFunc) Acquire(ctx context.Context, a ax.Ask) (ax.Grant, error) { return f(ctx, a) }
 
+// A task whose older version a governor is being asked for is judged without that one.
 func TestSupersedeOfWhoIsAskedFor(t *testing.T) {
 	for _, over := range []ax.OverAction{ax.OverQueue, ax.OverReject} {
 		t.Run(over.String(), func(t *testing.T) {
@@ -120,6 +125,7 @@ func TestSupersedeOfWhoIsAskedFor(t *testing.T) {
 	}
 }
 
+// A hedge that loses while it waits in a redirect hop is told to be done.
 func TestX2LoserInAHopIsTold(t *testing.T) {
 	var mu sync.Mutex
 	var evs []string
@@ -168,6 +174,7 @@ func jarWith(v string) (*cookiejar.Jar, *url.URL) {
 	return jar, u
 }
 
+// What is kept of one who was sent alone is for its cookies alone.
 func TestD1CookiesOfWhoIsSentAloneAreNobodyElses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		jar, u := jarWith("alice")
@@ -202,6 +209,7 @@ func TestD1CookiesOfWhoIsSentAloneAreNobodyElses(t *testing.T) {
 	})
 }
 
+// Stale answers are told apart by cookies also where nothing is shared.
 func TestD1CookiesAlsoOfStaleAnswers(t *testing.T) {
 	for name, mod := range map[string]func(*ax.Request){
 		"plain":    func(*ax.Request) {},
@@ -235,6 +243,7 @@ func TestD1CookiesAlsoOfStaleAnswers(t *testing.T) {
 	}
 }
 
+// The request of an alternate's answer has the caller's context, which has not ended.
 func TestF7AlternatesRequestHasTheCallersContext(t *testing.T) {
 	bubble(t, ax.Config{}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -254,6 +263,8 @@ func TestF7AlternatesRequestHasTheCallersContext(t *testing.T) {
 	})
 }
 
+// A permit that is still being asked for, of a task that has left, makes no room in
+// the queue.
 func TestL8QueueBoundOrphanedAsk(t *testing.T) {
 	bubble(t, ax.Config{MaxQueue: 1, Governor: grantFunc(func(ctx context.Context, a ax.Ask) (ax.Grant, error) {
 		time.Sleep(10 * time.Second)
@@ -271,6 +282,7 @@ func TestL8QueueBoundOrphanedAsk(t *testing.T) {
 	})
 }
 
+// A retry that waits in one lane takes no place from a first start in another.
 func TestL8QueueBoundRetryElsewhere(t *testing.T) {
 	first := true
 	bubble(t, ax.Config{MaxQueue: 1, Retry: &ax.Retry{BaseDelay: time.Millisecond, Jitter: ax.NoJitter}, Governor: grantFunc(func(ctx context.Context, a ax.Ask) (ax.Grant, error) {
@@ -299,6 +311,7 @@ func TestL8QueueBoundRetryElsewhere(t *testing.T) {
 	})
 }
 
+// A hop within its lane waits for a token alone, also if the breaker opens meanwhile.
 func TestL6SameLaneHopBehindABreaker(t *testing.T) {
 	bubble(t, ax.Config{Rate: ax.PerSecond(2), Breaker: &ax.Breaker{MinCalls: 1, Window: 1, WhenOpen: ax.OpenReject}}, func(t *tester) {
 		t.Server.Reply = func(h *hit) (*http.Response, error) {
@@ -325,6 +338,7 @@ func (b stalled) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.ctx.Err
 
 func (b stalled) Close() error { return nil }
 
+// A hop that the executor leaves behind does not keep the attempt's time from running.
 func TestF4HopLeftBehindStopsNoClock(t *testing.T) {
 	for _, submit := range []bool{false, true} {
 		t.Run("", func(t *testing.T) {
@@ -357,6 +371,7 @@ func TestF4HopLeftBehindStopsNoClock(t *testing.T) {
 	}
 }
 
+// A hop is granted while the executor returns without it.
 func TestL6HopGrantedAsItIsLeft(t *testing.T) {
 	x := ax.HTTPExecutor(&http.Client{Transport: redirecting("http://b.test/")})
 	s, err := ax.New(nil, ax.Config{
@@ -399,6 +414,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
+// A loser whose body's Close panics or ends its goroutine hurts nobody.
 func TestX6LosersBodyClosesBadly(t *testing.T) {
 	for _, goexit := range []bool{false, true} {
 		t.Run("", func(t *testing.T) {
@@ -425,6 +441,7 @@ func TestX6LosersBodyClosesBadly(t *testing.T) {
 	}
 }
 
+// After Close nothing is counted any more.
 func TestX8NoGhostAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := ax.New(&http.Client{Transport: redirecting("http://b.test/")}, ax.Config{DryRun: true, Rate: ax.PerMinute(1), QueueTimeout: time.Second})
@@ -438,6 +455,8 @@ func TestX8NoGhostAfterClose(t *testing.T) {
 	})
 }
 
+// A listener that ends the goroutine before a stream has been handed over leaves no
+// slot taken.
 func TestL1GoexitWithAStreamUnderWay(t *testing.T) {
 	for _, submit := range []bool{true, false} {
 		t.Run("", func(t *testing.T) {
@@ -473,6 +492,7 @@ func TestL1GoexitWithAStreamUnderWay(t *testing.T) {
 	}
 }
 
+// The same for a task that went without the mutex.
 func TestL1GoexitWithAnExpressStream(t *testing.T) {
 	s, err := ax.New(nil, ax.Config{
 		OnEvent: func(e ax.Event) {
@@ -495,6 +515,7 @@ func TestL1GoexitWithAnExpressStream(t *testing.T) {
 	require.Zero(t, s.Stats().Active)
 }
 
+// A Prepare may send through the scheduler: its start was counted before.
 func TestL6NestedInPrepare(t *testing.T) {
 	bubble(t, ax.Config{Rate: ax.PerSecond(1)}, func(t *tester) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

@@ -20,56 +20,55 @@ import (
 	"github.com/axsched/ax"
 )
 
-func TestD1ASendJoinsNoTransport(t *testing.T) {
-	hold := make(chan struct{})
+// Send follows redirects and Transport does not, so neither is answered by the other,
+// in flight or from the window.
+func TestD1SendAndTransportShareNothing(t *testing.T) {
+	var hits atomic.Int32
+	both := make(chan struct{})
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/a" {
-			<-hold
-			http.Redirect(w, r, "/b/", http.StatusFound)
+		if r.URL.Path != "/a" {
+			io.WriteString(w, "final")
 			return
 		}
-		io.WriteString(w, "final")
+		if hits.Add(1) == 2 {
+			close(both)
+		}
+		select {
+		case <-both:
+		case <-time.After(5 * time.Second):
+			t.Error("one request for both")
+		}
+		http.Redirect(w, r, "/b/", http.StatusFound)
 	})
-	s := hNew(t, nil, ax.Config{Dedupe: &ax.Dedupe{}})
+	s := hNew(t, nil, ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}})
+	last := func() {
+		refused := false
+		c := &http.Client{Transport: s.Transport(), CheckRedirect: func(*http.Request, []*http.Request) error {
+			refused = true
+			return http.ErrUseLastResponse
+		}}
+		r, err := c.Get(srv.URL + "/a")
+		if err != nil || !refused || r.StatusCode != http.StatusFound {
+			t.Errorf("through Transport: %v %v", r, err)
+		}
+	}
+	ended := make(chan struct{})
 	go func() {
-		req, _ := http.NewRequest("GET", srv.URL+"/a", nil)
-		s.Transport().RoundTrip(req)
+		defer close(ended)
+		last()
 	}()
-	time.Sleep(50 * time.Millisecond)
-	time.AfterFunc(100*time.Millisecond, func() { close(hold) })
 	r, err := s.Get(t.Context(), srv.URL+"/a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if b, _ := r.Bytes(); r.StatusCode != 200 || string(b) != "final" {
-		t.Error("redirect not followed")
+		t.Errorf("redirect not followed: %d", r.StatusCode)
 	}
+	<-ended
+	last() // not what Send has kept
 }
 
-func TestD1AKeptSendIsNotForTransport(t *testing.T) {
-	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/a" {
-			http.Redirect(w, r, "/b/", http.StatusFound)
-			return
-		}
-		io.WriteString(w, "final")
-	})
-	s := hNew(t, nil, ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}})
-	s.Get(t.Context(), srv.URL+"/a")
-	refused := false
-	c := &http.Client{Transport: s.Transport(), CheckRedirect: func(*http.Request, []*http.Request) error {
-		refused = true
-		return http.ErrUseLastResponse
-	}}
-	r, err := c.Get(srv.URL + "/a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !refused || r.StatusCode != 302 {
-		t.Error("CheckRedirect bypassed")
-	}
-}
-
+// Trailers of a 204 or 304 over HTTP/2 arrive.
 func TestTransportTrailersOfABodilessAnswer(t *testing.T) {
 	for _, code := range []int{204, 304} {
 		srv := hServe(t, true, func(w http.ResponseWriter, r *http.Request) {
@@ -116,6 +115,7 @@ func hRaw(t *testing.T, answer string) string {
 	return "http://" + l.Addr().String()
 }
 
+// A malformed trailer is not quoted in errors and events.
 func TestErrorDoesNotQuoteATrailer(t *testing.T) {
 	u := hRaw(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nSet-Cookie sid=SECRET\r\n\r\n")
 	var mu sync.Mutex
@@ -155,6 +155,7 @@ func (b *trailerBody) Read(p []byte) (int, error) {
 
 func (b *trailerBody) Close() error { return nil }
 
+// The caller's trailer map is its body's to fill: nobody else looks at it meanwhile.
 func TestTrailersBelongToTheBody(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		for _, plain := range []bool{true, false} {
@@ -184,6 +185,7 @@ func TestTrailersBelongToTheBody(t *testing.T) {
 	}
 }
 
+// A kept answer keeps nobody's context alive, redirected or not.
 func TestD4KeptAnswersKeepNoContext(t *testing.T) {
 	for _, via := range []string{"send", "transport", "sendplain"} {
 		t.Run(via, func(t *testing.T) {
@@ -234,6 +236,7 @@ func TestD4KeptAnswersKeepNoContext(t *testing.T) {
 	}
 }
 
+// An answer to which a redirect added cookies is kept for nobody.
 func TestD1CookiesOfARedirectAreInNoKey(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -263,6 +266,8 @@ func TestD1CookiesOfARedirectAreInNoKey(t *testing.T) {
 	}
 }
 
+// An answer that was sent with other cookies than it was asked for with is kept for
+// nobody.
 func TestD1CookiesThatChangeInTheQueue(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
 		c, err := r.Cookie("who")
@@ -278,7 +283,6 @@ func TestD1CookiesThatChangeInTheQueue(t *testing.T) {
 	s.Pause("")
 	task := ax.Must(ax.Request{URL: srv.URL + "/me"}.Task())
 	call := s.Submit(t.Context(), task)
-	time.Sleep(20 * time.Millisecond)
 	set("bob")
 	s.Resume("")
 	r0, err := call.Result()
@@ -302,6 +306,7 @@ func (panicJar) Cookies(*url.URL) []*http.Cookie { panic("jar") }
 
 func (panicJar) SetCookies(*url.URL, []*http.Cookie) {}
 
+// A jar that panics does not hold up Close.
 func TestX3PanicInTheJar(t *testing.T) {
 	for _, how := range []string{"Do", "Submit"} {
 		t.Run(how, func(t *testing.T) {
@@ -326,6 +331,7 @@ func TestX3PanicInTheJar(t *testing.T) {
 	}
 }
 
+// The trailer of a request goes along, also if its body is compared with others.
 func TestTaskFromKeepsTheTrailer(t *testing.T) {
 	var got http.Header
 	srv := hServe(t, true, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); got = r.Trailer })
@@ -346,6 +352,7 @@ func TestTaskFromKeepsTheTrailer(t *testing.T) {
 	}
 }
 
+// Whatever a server sends that is no HTTP, no error and no event quotes it.
 func TestErrorQuotesNoHeader(t *testing.T) {
 	for name, ans := range map[string]string{
 		"te":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: SECRET\r\n\r\n",
@@ -409,6 +416,7 @@ func TestErrorQuotesNoHeader(t *testing.T) {
 	}
 }
 
+// Nor what it says beside a GOAWAY.
 func TestErrorQuotesNoGoAway(t *testing.T) {
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
 	defer l.Close()
@@ -435,29 +443,7 @@ func TestErrorQuotesNoGoAway(t *testing.T) {
 	}
 }
 
-func TestD1ATransportJoinsNoSend(t *testing.T) {
-	hold := make(chan struct{})
-	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/a" {
-			<-hold
-			http.Redirect(w, r, "/b/", http.StatusFound)
-			return
-		}
-		io.WriteString(w, "final")
-	})
-	s := hNew(t, nil, ax.Config{Dedupe: &ax.Dedupe{}})
-	go s.Get(context.Background(), srv.URL+"/a")
-	time.Sleep(30 * time.Millisecond)
-	time.AfterFunc(60*time.Millisecond, func() { close(hold) })
-	r, err := (&http.Client{Transport: s.Transport()}).Get(srv.URL + "/a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Request.URL.Path != "/b/" {
-		t.Error("final URL", r.Request.URL)
-	}
-}
-
+// A redirected write that fails where it leads to forgets nothing there.
 func TestD2FailedWriteAfterARedirectForgetsNothing(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -486,6 +472,7 @@ func TestD2FailedWriteAfterARedirectForgetsNothing(t *testing.T) {
 	}
 }
 
+// The requests before a redirect have the caller's context as well.
 func TestResponseChainHasTheCallersContext(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/a" {

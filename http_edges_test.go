@@ -45,6 +45,7 @@ func hRecommended() ax.Config {
 	return cfg
 }
 
+// A 304 or 204 with a Content-Length is an answer, over HTTP/2 too.
 func TestF1NotModifiedOverHTTP2(t *testing.T) {
 	for _, code := range []int{304, 204} {
 		srv := hServe(t, true, func(w http.ResponseWriter, r *http.Request) {
@@ -66,6 +67,7 @@ func TestF1NotModifiedOverHTTP2(t *testing.T) {
 	}
 }
 
+// Trailers that were not announced arrive.
 func TestTransportTrailersNotAnnounced(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "msg")
@@ -80,6 +82,7 @@ func TestTransportTrailersNotAnnounced(t *testing.T) {
 	require.Equal(t, "0", r.Trailer.Get("Grpc-Status"))
 }
 
+// The end of one direction of an upgraded connection does not end the other.
 func TestStreamUpgradeHalfClosed(t *testing.T) {
 	got := make(chan string, 1)
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
@@ -106,6 +109,7 @@ func TestStreamUpgradeHalfClosed(t *testing.T) {
 	}
 }
 
+// Two users of one jar do not share an answer.
 func TestD1CookiesOfTheJarTellUsersApart(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if u := r.URL.Query().Get("u"); u != "" {
@@ -128,6 +132,7 @@ func TestD1CookiesOfTheJarTellUsersApart(t *testing.T) {
 	}
 }
 
+// A body of another length than it was said to have is the caller's own fault.
 func TestF2CallersBodyOfAnotherLength(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
 	s := hNew(t, nil, hRecommended())
@@ -147,6 +152,7 @@ func TestF2CallersBodyOfAnotherLength(t *testing.T) {
 	}
 }
 
+// HTTP where TLS was expected is no reason to try again, and is told as net/http does.
 func TestF2SchemeMismatch(t *testing.T) {
 	srv := hServe(t, false, func(http.ResponseWriter, *http.Request) {})
 	u := strings.Replace(srv.URL, "http:", "https:", 1)
@@ -163,6 +169,7 @@ type panickingClose struct{ io.Reader }
 
 func (panickingClose) Close() error { panic("close") }
 
+// A body whose Close panics does not keep its task from its end.
 func TestX2PanicInCloseOfTheCallersBody(t *testing.T) {
 	for _, how := range []string{"Do", "Submit"} {
 		t.Run(how, func(t *testing.T) {
@@ -206,6 +213,7 @@ func TestX2PanicInCloseOfTheCallersBody(t *testing.T) {
 	}
 }
 
+// The empty body of a HEAD over HTTP/2 holds no slot.
 func TestL1HeadOverHTTP2HoldsNoSlot(t *testing.T) {
 	srv := hServe(t, true, func(http.ResponseWriter, *http.Request) {})
 	s := hNew(t, srv.Client(), ax.Config{})
@@ -216,6 +224,8 @@ func TestL1HeadOverHTTP2HoldsNoSlot(t *testing.T) {
 	r.Body.Close()
 }
 
+// The request of an answer has the caller's context, not that of the attempt, which is
+// over.
 func TestResponseRequestHasTheCallersContext(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "x") })
 	s := hNew(t, nil, ax.Config{})
@@ -226,6 +236,7 @@ func TestResponseRequestHasTheCallersContext(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A status above 599 is no 5xx.
 func TestF1StatusAbove599IsNoFailure(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(999) })
 	s := hNew(t, nil, hRecommended())
@@ -234,6 +245,7 @@ func TestF1StatusAbove599IsNoFailure(t *testing.T) {
 	require.Equal(t, 1, r.Attempts)
 }
 
+// An Executor may answer HEAD without a Request.
 func TestExecutorAnswersHead(t *testing.T) {
 	exec := func(resp *http.Response) ax.Config {
 		return ax.Config{Executor: ax.ExecutorFunc(func(context.Context, *ax.Task) (*http.Response, error) { return resp, nil })}
@@ -248,6 +260,7 @@ func TestExecutorAnswersHead(t *testing.T) {
 	}
 }
 
+// A malformed header line is not quoted.
 func TestErrorDoesNotQuoteTheServer(t *testing.T) {
 	l, _ := net.Listen("tcp", "127.0.0.1:0")
 	defer l.Close()
@@ -262,6 +275,7 @@ func TestErrorDoesNotQuoteTheServer(t *testing.T) {
 	require.NotContains(t, err.Error(), "SECRET")
 }
 
+// A Host in another script is sent as net/http spells it.
 func TestTransportHostInAnotherScript(t *testing.T) {
 	var host string
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { host = r.Host })
@@ -278,6 +292,7 @@ func hDialTo(srv *httptest.Server) *http.Client {
 	}}}
 }
 
+// An empty port is left out, as http.NewRequest does.
 func TestURLWithAnEmptyPort(t *testing.T) {
 	var host string
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { host = r.Host })
@@ -286,6 +301,7 @@ func TestURLWithAnEmptyPort(t *testing.T) {
 	require.Equal(t, "ex.test", host)
 }
 
+// An opaque URL and a path that reads alike are two resources.
 func TestD1OpaqueURLIsNoPath(t *testing.T) {
 	var wire []string
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { wire = append(wire, r.RequestURI) })
@@ -307,6 +323,7 @@ func (s *redirectSeer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
+// A transport below sees by what answer a request was redirected.
 func TestTransportTellsWhatRedirected(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/a" {
@@ -319,6 +336,7 @@ func TestTransportTellsWhatRedirected(t *testing.T) {
 	require.True(t, seer.hop)
 }
 
+// The answer whose redirect was refused is in the error.
 func TestErrorHasTheRedirectThatWasRefused(t *testing.T) {
 	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) })
 	_, err := hNew(t, nil, ax.Config{}).Get(t.Context(), srv.URL) // http.Get returns the 302 beside its error
