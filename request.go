@@ -150,8 +150,10 @@ type Request struct {
 	// Prepare is called with the request of every attempt just before it is sent:
 	// to sign or to trace. It runs before the first hop of an attempt, not on
 	// redirects, on the goroutine that runs the attempt, and may run for several
-	// attempts at once. It may change the request, but not keep it. An error is
-	// final. With Prepare no key is derived.
+	// attempts at once. It may change the request, but not keep it. Rates have
+	// counted the attempt before: where it takes its time, [Rate.Guard] covers
+	// that, and AttemptTimeout runs. An error is final. With Prepare no key is
+	// derived.
 	Prepare func(*http.Request) error
 
 	// wire is what only an http.Request can say; TaskFrom sets it and
