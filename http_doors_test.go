@@ -185,55 +185,69 @@ func TestTrailersBelongToTheBody(t *testing.T) {
 	}
 }
 
-// A kept answer keeps nobody's context alive, redirected or not.
+// A kept answer keeps nobody's context alive, redirected or not. What net/http
+// remembers of a connection's last request may do so for a while: of three tries one
+// must show the context gone.
 func TestD4KeptAnswersKeepNoContext(t *testing.T) {
-	for _, via := range []string{"send", "transport", "sendplain"} {
+	for _, via := range []string{"Send", "Transport", "Send, not redirected"} {
 		t.Run(via, func(t *testing.T) {
-			srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/a" {
-					http.Redirect(w, r, "/b", http.StatusFound)
+			for range 3 {
+				if hContextGoes(t, via) {
 					return
-				}
-				io.WriteString(w, "final")
-			})
-			s := hNew(t, nil, ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}})
-			gone := make(chan struct{})
-			func() {
-				big := make([]byte, 10<<20)
-				runtime.AddCleanup(&big[0], func(int) { close(gone) }, 0)
-				type k struct{}
-				ctx := context.WithValue(context.Background(), k{}, big)
-				p := "/a"
-				if via == "sendplain" {
-					p = "/b"
-				}
-				if via != "transport" {
-					r, err := s.Get(ctx, srv.URL+p)
-					if err != nil {
-						t.Fatal(err)
-					}
-					r.Body.Close()
-				} else {
-					c := &http.Client{Transport: s.Transport()}
-					req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+p, nil)
-					r, err := c.Do(req)
-					if err != nil {
-						t.Fatal(err)
-					}
-					r.Body.Close()
-				}
-			}()
-			for range 10 {
-				runtime.GC()
-				select {
-				case <-gone:
-					return
-				case <-time.After(30 * time.Millisecond):
 				}
 			}
 			t.Error("caller's ctx value kept alive by the window")
 		})
 	}
+}
+
+// hContextGoes tells whether the context of a call is collected while its answer is kept.
+func hContextGoes(t *testing.T, via string) bool {
+	srv := hServe(t, false, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/a" {
+			http.Redirect(w, r, "/b", http.StatusFound)
+			return
+		}
+		io.WriteString(w, "final")
+	})
+	s := hNew(t, nil, ax.Config{Dedupe: &ax.Dedupe{Window: time.Minute}})
+	gone := make(chan struct{})
+	func() {
+		big := make([]byte, 10<<20)
+		runtime.AddCleanup(&big[0], func(int) { close(gone) }, 0)
+		type k struct{}
+		ctx := context.WithValue(context.Background(), k{}, big)
+		path := "/a"
+		if via == "Send, not redirected" {
+			path = "/b"
+		}
+		if via == "Transport" {
+			req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL+path, nil)
+			r, err := (&http.Client{Transport: s.Transport()}).Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			return
+		}
+		r, err := s.Get(ctx, srv.URL+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+	}()
+	for i := range 20 {
+		if _, err := s.Get(context.Background(), fmt.Sprint(srv.URL, "/other/", i)); err != nil {
+			t.Fatal(err)
+		}
+		runtime.GC()
+		select {
+		case <-gone:
+			return true
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+	return false
 }
 
 // An answer to which a redirect added cookies is kept for nobody.
