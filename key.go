@@ -118,7 +118,8 @@ func alwaysIgnored(name string) bool {
 // names and of the names in JSON objects makes no difference, nor does white space
 // in JSON. A DedupeKey takes the place of all but the Owner. Tasks of different lanes
 // share no attempt, whatever their keys; nor do those to whose requests the client of
-// New adds different cookies of its Jar, which no key shows.
+// New adds different cookies of its Jar, nor one through Transport with one that is
+// not, as only the latter follows redirects: no key shows either.
 func (t *Task) Key() string {
 	if !t.shares() {
 		return ""

@@ -332,21 +332,6 @@ func (c *caller) ownRequest(r *Response) {
 	}
 }
 
-// ofAttempt tells whether req has the context of an attempt.
-func ofAttempt(req *http.Request) bool { return req.Context().Value(attemptKey{}) != nil }
-
-// withContext is req with ctx, and so are those that were redirected to it.
-func withContext(req *http.Request, ctx context.Context) *http.Request {
-	c := req.WithContext(ctx)
-	if before := req.Response; before != nil && before.Request != nil {
-		own := *before
-		own.Body = http.NoBody // closed, and leads to what it was read with
-		own.Request = withContext(before.Request, ctx)
-		c.Response = &own
-	}
-	return c
-}
-
 // waited is how long c has been in queues: no longer than it has been there itself.
 func (c *caller) waited() time.Duration {
 	if !c.joined {
@@ -410,15 +395,6 @@ func (f *flight) flightContext() context.Context {
 		s.laterUser(m.quit)
 	}
 	return ctx
-}
-
-// errorBody is how much of an answer an Error keeps.
-const errorBody = 64 << 10
-
-// lastAnswer is the beginning of an answer, for an Error.
-func lastAnswer(p *payload) *Response {
-	head := payload{resp: p.resp, body: p.body[:min(len(p.body), errorBody)]}
-	return &Response{Response: head.response(true, context.Background())}
 }
 
 // newPanicError is what a recovered panic is turned into, on its goroutine.

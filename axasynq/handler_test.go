@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,12 +241,13 @@ func TestHandlerCountsWhatWasSentBeforeARefusal(t *testing.T) {
 // A name in Supersede that was stored nevertheless ends nothing: what is stored is sent.
 func TestHandlerSupersedesNothing(t *testing.T) {
 	s := newStore(t)
-	came := make(chan struct{}, 2)
+	var came atomic.Int32
+	both := make(chan struct{})
 	b := &backend{reply: func(int, http.ResponseWriter, *http.Request) {
-		came <- struct{}{}
-		for len(came) < 2 { // both are in flight at once
-			time.Sleep(time.Millisecond)
+		if came.Add(1) == 2 {
+			close(both)
 		}
+		<-both // are in flight at once
 	}}
 	srv := httptest.NewServer(b)
 	t.Cleanup(srv.Close)
